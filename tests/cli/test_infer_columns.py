@@ -1,4 +1,4 @@
-"""`init`: what columns are for, and the spec that is written."""
+"""`init` guesses the columns of a table or the levels of folders, and writes a spec."""
 
 import tarfile
 from pathlib import Path

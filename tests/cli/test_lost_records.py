@@ -1,4 +1,4 @@
-"""Records of a sweep that are damaged or lost: told in one line, beside all that is left."""
+"""Damaged or lost records of a sweep: a line names the record, and all other records are shown."""
 
 import json
 import os

@@ -1,4 +1,7 @@
-"""Jobs through Ray's client, on a dashboard without a cluster: token, address, errors, log."""
+"""Jobs through Ray's client, on a dashboard without a cluster: token, address, errors, log.
+
+The environment of a job has its files, variables, versions and packages, and no secret.
+"""
 
 import json
 import os
@@ -19,7 +22,6 @@ from ray._private.runtime_env.packaging import create_package
 
 from mtcon_ray.cli.main import program
 from mtcon_ray.cluster import jobs
-from mtcon_ray.cluster import jobs as pack
 from mtcon_ray.cluster.jobs import Job, Jobs
 from mtcon_ray.errors import MtconError, UserError
 
@@ -190,7 +192,7 @@ def test_without_consent_no_code_is_uploaded(tmp_path: Path, has_code: bool) -> 
         (folder / name).write_text(name)
     (folder / ".rayignore").write_text("ignored.txt\n!numpy.py\n!*.py\n!x.dist-info/")
     (folder / ".gitignore").write_text("!numpy.py\n!*.so\n")
-    environment = pack.job_environment(folder, {}, None, has_code=has_code)
+    environment = jobs.job_environment(folder, {}, None, has_code=has_code)
     package = tmp_path / "package.zip"
     excludes = environment["excludes"]
     create_package(environment["working_dir"], package, include_gitignore=True, excludes=excludes)
@@ -202,10 +204,10 @@ def test_without_consent_no_code_is_uploaded(tmp_path: Path, has_code: bool) -> 
 def test_tracking_is_passed_to_a_job_and_no_key() -> None:
     places = {"MLFLOW_TRACKING_URI": "http://mlflow:5000", "AWS_ENDPOINT_URL": "http://store:9000"}
     environ = {**places, "AWS_SECRET_ACCESS_KEY": "canary"}
-    found = pack.job_variables(environ, ["python", "a.py"])
-    assert found.pop(pack.VERSIONS_VARIABLE) == json.dumps(pack.versions())
+    found = jobs.job_variables(environ, ["python", "a.py"])
+    assert found.pop(jobs.VERSIONS_VARIABLE) == json.dumps(jobs.versions())
     assert found == places
-    environment = pack.job_environment(Path(), found, None, has_code=False)
+    environment = jobs.job_environment(Path(), found, None, has_code=False)
     assert environment["env_vars"] == {"RAY_JOB_STOP_WAIT_TIME_S": "60", **places}
     assert "pip" not in environment
 
@@ -219,31 +221,31 @@ def test_tracking_is_passed_to_a_job_and_no_key() -> None:
 )
 def test_a_password_is_refused(environ: dict[str, str], command: list[str]) -> None:
     with pytest.raises(UserError, match="holds a password") as told:
-        pack.job_variables(environ, command)
+        jobs.job_variables(environ, command)
     assert "hunter2" not in str(told.value)
 
 
 def test_packages_are_installed_by_pip_and_hold_no_password(tmp_path: Path) -> None:
     path = tmp_path / "needed.txt"
     path.write_text("timm>=1.0  # encoders\n")
-    environment = pack.job_environment(tmp_path, {}, path, has_code=False)
+    environment = jobs.job_environment(tmp_path, {}, path, has_code=False)
     assert environment["pip"] == str(path)
     assert environment["config"]["setup_timeout_seconds"] > 600, "Ray's own, for gigabytes"
     path.write_text("timm\nx @ https://me:hunter2@host/x.whl\n")
     with pytest.raises(UserError, match="holds a password") as told:
-        pack.job_environment(tmp_path, {}, path, has_code=False)
+        jobs.job_environment(tmp_path, {}, path, has_code=False)
     assert "hunter2" not in str(told.value)
 
 
 def test_a_job_finds_the_versions_of_whoever_submitted_it(monkeypatch: pytest.MonkeyPatch) -> None:
     """A laptop without a GPU may submit to a cluster with GPUs."""
     here = {"ray": "2.60.0", "python": "3.12.4", "torch": "2.15.0+cpu"}
-    monkeypatch.setattr(pack, "version", lambda name: here.get(name, "1.0"))
-    monkeypatch.setattr(pack, "python_version", lambda: here["python"])
-    asked = json.dumps(pack.versions())
+    monkeypatch.setattr(jobs, "version", lambda name: here.get(name, "1.0"))
+    monkeypatch.setattr(jobs, "python_version", lambda: here["python"])
+    asked = json.dumps(jobs.versions())
     here.update(ray="2.60.3", python="3.12.11", torch="2.15.0+cu130")
-    pack.check_versions(asked)
-    pack.check_versions(None)
+    jobs.check_versions(asked)
+    jobs.check_versions(None)
     here["ray"] = "2.61.0"
     with pytest.raises(UserError, match=r"has ray 2\.61 \(you: 2\.60\); install"):
-        pack.check_versions(asked)
+        jobs.check_versions(asked)

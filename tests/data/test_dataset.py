@@ -1,4 +1,4 @@
-"""Tests of the data set: checks of labels, label noise, class selection, fingerprint."""
+"""Tests of the data set: checks of labels, label noise, class codes, fingerprint."""
 
 from pathlib import Path
 from typing import Any

@@ -1,4 +1,4 @@
-"""The lines of a sweep's events, and the last line of a terminal."""
+"""The lines of a sweep's events, the last line of a terminal, and full or closed streams."""
 
 import errno
 import io

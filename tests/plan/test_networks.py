@@ -1,4 +1,4 @@
-"""Broken plugins, and the message that their author reads."""
+"""A step with each plugin before a sweep starts: errors name a broken plugin and its line."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager

@@ -1,4 +1,4 @@
-"""Learning rate schedules by hand, and the parameters with weight decay."""
+"""Schedules of the learning rate, fields of optimizers, and the parameters with weight decay."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Tests of the table source with valid and invalid CSV files and images."""
+"""Tests of the table source with valid and invalid CSV files and images, and of its splits."""
 
 from pathlib import Path
 from typing import Any

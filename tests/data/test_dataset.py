@@ -33,6 +33,7 @@ def test_other_labels_and_splits_do_not_move_the_noise() -> None:
     spoilt = noisy({"a": codes[:30] + [-1] * 5 + [0] * 10, "b": [2] * 45}, split)
     assert (first[:30] == spoilt["a"][:30]).all()
     assert (first[:30] != codes[:30]).any()
+    assert (first[30:] == codes[30:]).all(), "noise is in train alone"
     assert (spoilt["a"][35:] == 0).all()
     assert (spoilt["b"] == 2).all()
 

@@ -88,12 +88,14 @@ def test_a_sweep_keeps_its_scheduler_when_it_grows(tmp_path: Path, spec: RunSpec
 def test_a_resume_may_not_change_what_a_trial_is(tmp_path: Path, spec: RunSpec) -> None:
     values: dict[str, Any] = {"search.num_trials": 3, "train.lr": 0.5, "seed": 1}
     values["search.space.train.weight_decay"] = {"uniform": [0.1, 1]}
+    values["search.objective"] = "shape"
     with pytest.raises(SweepError, match="the limits of search may change") as error:
         check(begin(tmp_path, spec, "mine"), with_values(spec, values))
     told = str(error.value)
     for shown in ("num_trials: 4 then, 3 now", "lr: 0.2 then, 0.5 now", "seed: 0 then, 1 now"):
         assert shown in told
     assert "search.space.train.weight_decay" in told
+    assert "search.objective: None then, 'shape' now" in told
 
 
 @pytest.mark.parametrize(("values", "grows"), [([0.1, 1, 3], True), ([0.1, 3], False)])

@@ -1,4 +1,6 @@
-"""Tests of feature extraction: eval mode, order of rows, unchanged network."""
+"""Tests of features: eval mode, order of rows, unchanged network, effective rank."""
+
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -6,9 +8,10 @@ import torch
 
 from mtcon_ray.data.dataset import Dataset
 from mtcon_ray.data.views import evaluation_views
-from mtcon_ray.evaluation.features import extract_features
+from mtcon_ray.errors import DivergedError
+from mtcon_ray.evaluation.features import extract_features, rankme
 from mtcon_ray.models.network import Network
-from tests.evaluation.conftest import CPU, TASKS, VIEWS
+from tests.evaluation.conftest import CPU, TASKS, VIEWS, features_of, run_validate
 
 ROWS = np.array([5, 0, 11, 3, 3, 7])
 
@@ -57,3 +60,33 @@ def test_autocast_gives_float32_of_lower_precision(network: Network, dataset: Da
     assert rough.dtype == exact.dtype == torch.float32
     assert not torch.equal(rough, exact)
     torch.testing.assert_close(rough, exact, rtol=0.1, atol=0.1)
+
+
+def test_equal_singular_values_have_full_rank() -> None:
+    """Eight orthogonal directions of one length, of 32 that there are."""
+    directions_ND = torch.zeros(40, 32)
+    directions_ND[torch.arange(40), torch.arange(40) % 8] = 3.0
+    assert rankme(directions_ND) == pytest.approx(8 / 32, rel=1e-4)
+
+
+def test_collapsed_features_have_rank_one_or_none() -> None:
+    assert rankme(torch.ones(10, 16)) == pytest.approx(1 / 16, rel=1e-3)
+    assert rankme(torch.zeros(10, 16)) == 0.0
+
+
+def test_features_that_are_not_finite_end_the_trial() -> None:
+    with pytest.raises(DivergedError, match="features must be finite"):
+        rankme(torch.tensor([[1.0, float("nan")]]))
+
+
+def test_without_tasks_validation_measures_the_rank_alone(
+    network: Network, dataset: Dataset
+) -> None:
+    """Images of the train split are not read."""
+    unlabelled = replace(dataset, tasks=(), held_out=())
+    expected = rankme(features_of(network, dataset, "val").features)
+    dataset.images.read.clear()  # type: ignore[attr-defined]
+    assert run_validate(network, unlabelled) == {"val/rankme": expected}
+    assert set(dataset.images.read) == set(dataset.table.rows("val"))  # type: ignore[attr-defined]
+    few = run_validate(network, unlabelled, short_probe={"max_items": 10})
+    assert few["val/rankme"] != expected

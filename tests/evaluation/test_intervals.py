@@ -1,6 +1,7 @@
 """Tests of confidence intervals against loops, simulations and invariances."""
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -80,6 +81,20 @@ def test_seeds_widen_an_interval_and_one_seed_says_that_it_has_items_alone() -> 
     assert apart.high - apart.low > 2 * (alike.high - alike.low)
     assert alike[:3] == pytest.approx(alone[:3])
     assert (alike.over_seeds, alone.over_seeds) == (True, False)
+
+
+def test_a_difference_has_the_width_of_its_items_and_pairs_equal_seeds() -> None:
+    """The width is that of a normal interval over the items' differences."""
+    right = np.random.default_rng(0).random((4, 400)) < 0.7
+    first, second = (of_classes(each[None]) for each in right[:2])
+    gap, gap_n = some(intervals.difference(first, second)), right[0] * 1.0 - right[1]
+    assert gap.value == pytest.approx(gap_n.mean())
+    assert (gap.high - gap.low) / 2 == pytest.approx(1.96 * gap_n.std() / 20, rel=0.1)
+
+    one = of_classes(right)
+    assert some(intervals.difference(one, one))[:3] == (0, 0, 0)
+    apart = some(intervals.difference(one, replace(one, seeds=(5, 6, 7, 8))))
+    assert apart.low < 0 < apart.high
 
 
 def test_items_that_differ_are_not_paired() -> None:

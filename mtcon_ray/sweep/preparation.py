@@ -48,17 +48,17 @@ def prepare(
     callbacks.on_phase("reading labels")
     prepared.discard_unused(root)
     kept = _kept_sets(folder) if is_stored else {}
-    if base := kept.get(prepared.data_key(spec.data, spec.views.size)):
-        checked, dataset = None, prepared.open_set(spec.data, store, *base)
-        table = dataset.table
+    keys = [prepared.data_key(one.data, one.views.size) for one in each_data(spec)]
+    if kept.keys() >= {*keys}:  # else a resume has further values of data fields
+        checked, dataset = None, prepared.open_set(spec.data, store, *kept[keys[0]])
         prepared.fetch_folder(folder / prepared.WEIGHTS, must=False)
     else:
         checked = check_data(spec, root)
-        table = checked.table
+    table = (checked or dataset).table
     weights = folder if is_stored else store
     given: Any = {"first_configurations": first_configurations, "weights": weights}
     plan = make_plan(spec, root, cluster, table, **given)
-    if not kept:
+    if checked:
         _keep_weights(spec, weights, is_stored=is_stored)
     # Nobody can refuse the user's own file, and importing MLflow takes seconds.
     if not tracking.offline and uri != own_database(root):

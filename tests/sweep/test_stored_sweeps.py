@@ -17,6 +17,7 @@ from click.testing import CliRunner
 
 from mtcon_ray.base.callbacks import Callbacks
 from mtcon_ray.base.paths import choose_root, sweep_folder
+from mtcon_ray.base.status import Status
 from mtcon_ray.cli.main import program
 from mtcon_ray.data import objects
 from mtcon_ray.data.objects import Objects
@@ -142,6 +143,17 @@ def test_a_sweep_goes_on_elsewhere_without_its_disk_and_its_data(
     assert not any("/last-" in name for name in names), "resume states of ended trials are removed"
     assert sum(name.startswith("log/") for name in names) == 1
     assert_whole(fetched(URL, tmp_path / "three", "shoes-1"), 2, EPOCHS)
+
+
+def test_a_resume_prepares_further_values_of_data_fields(spec_of: SpecOf) -> None:
+    def searched(*sizes: int) -> RunSpec:
+        return spec_of(search={"space": {"views.size": {"grid": [*sizes]}}, "sampler": "grid"})
+
+    run(searched(8))
+    ended = run(searched(8, 12), resume=True)
+    assert [(t.params["views.size"], t.status) for t in ended.trials] == [
+        (8, Status.FINISHED), (12, Status.FINISHED),
+    ]  # fmt: skip
 
 
 def test_a_trial_ends_when_the_store_has_its_network(

@@ -74,7 +74,7 @@ def make_graph(learner: Learner, train: TrainSpec, device: torch.device) -> "Ste
     """
     if train.compile == "none":
         return None
-    is_plugin = not isinstance(learner.optimizer, SGD | Adam)
+    is_plugin = not isinstance(made := learner.optimizer, SGD | Adam) or not made.defaults["fused"]
     has_parts = (train.chunk_size or train.batch_size) < train.batch_size
     reasons = {
         "CUDA graphs need a GPU": device.type != "cuda",

@@ -21,7 +21,8 @@ class Blocker:
 
 sys.meta_path.insert(0, Blocker())
 for module in sys.argv[1:]:
-    importlib.import_module(module)
+    found = importlib.import_module(module)
+    assert all(hasattr(found, name) for name in getattr(found, "__all__", ())), module
 """
 DRIVER = """
 Blocker.blocked = {"ray"}

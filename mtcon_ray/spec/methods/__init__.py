@@ -3,4 +3,4 @@
 from mtcon_ray.spec.methods import self_supervised, supervised
 from mtcon_ray.spec.methods.base import MethodSpec
 
-__all__ = ["MethodSpec", "self_supervised", "supervised", "triplet"]
+__all__ = ["MethodSpec", "self_supervised", "supervised"]

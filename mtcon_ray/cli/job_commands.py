@@ -217,7 +217,7 @@ def _check_upload(spec: RunSpec) -> None:
     here, files = Path.cwd(), [Path(name) for name in (".gitignore", ".rayignore")]
     lines = [line for file in files if file.is_file() for line in file.read_text().splitlines()]
     is_plain = not any(line.startswith("!") for line in lines)  # whose exceptions Ray knows
-    patterns = {line.strip().strip("/") for line in lines} if is_plain else set()
+    patterns = {line.strip().rstrip("/") for line in lines} if is_plain else set()
     for field in fields_with(RunSpec, PathMark):
         section, _, name = field.rpartition(".")
         path = Path(str(getattr(spec.data, name, None) if section == "data" else ""))
@@ -225,7 +225,7 @@ def _check_upload(spec: RunSpec) -> None:
             continue
         inner = path.relative_to(here)
         parts = [inner, *inner.parents][:-1]
-        names = [name for part in parts for name in (part.name, str(part))]
+        names = [name for part in parts for name in (part.name, str(part), f"/{part}")]
         found = {pattern for pattern in patterns if filter_names(names, pattern)}
         why = f"an ignore file names {min(found)}" if found else "it does not exist"
         if found or not path.exists():

@@ -45,7 +45,11 @@ def test_a_spec_is_submitted_and_its_log_controls_no_terminal(
 
 @pytest.mark.parametrize(
     ("ignored", "why"),
-    [("", "does not exist"), ("/photos/", "names photos"), ("*all", "an ignore file names *all")],
+    [
+        ("", "does not exist"),
+        ("/small\n/photos/", "an ignore file names /photos"),  # /small is another folder
+        ("*all", "an ignore file names *all"),
+    ],
 )
 def test_data_that_the_upload_lacks_are_refused(
     ignored: str, why: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -90,8 +90,9 @@ def write_tables(folder: Path, rows: list[Row], claims: Sequence[ClaimSpec] = ()
     write(folder / "table.md", markdown(rows, claims))
     if claims:
         write(folder / "claims.csv", as_csv(judged(rows, claims)))
-    final = [(row.title, row.results) for row in rows if row.results]
-    tuned = [(row.title, sweep) for row in rows for sweep in row.tuned]
+    # Without the empty table of a sweep without trials, which makes floats of whole numbers.
+    final = [(row.title, row.results) for row in rows if row.results and row.results.trials]
+    tuned = [(row.title, sweep) for row in rows for sweep in row.tuned if sweep.trials]
     for name, sweeps in {"table.csv": final, "tuning.csv": tuned}.items():
         if sweeps:
             write(folder / name, trials_csv(sweeps))

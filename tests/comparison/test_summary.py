@@ -59,12 +59,13 @@ def test_the_heading_names_the_objective_of_tasks_of_other_kinds(rows: list[Row]
 
 
 def test_tables_and_picture_are_written_from_what_there_is(rows: list[Row], tmp_path: Path) -> None:
-    write_tables(tmp_path / "a", rows)
+    write_tables(tmp_path / "a", [*rows, row("Begun")])
     written = {path.name for path in (tmp_path / "a").iterdir()}
     assert written == {"table.md", "table.csv", "table.png"}
     assert (tmp_path / "a" / "table.png").read_bytes().startswith(b"\x89PNG")
     table = pd.read_csv(tmp_path / "a" / "table.csv")
     assert list(table["system"]) == ["MTCon", "MTCon", "MTCon", "SimCLR"]
     assert list(table["test/accuracy/shape"]) == [0.8, 0.7, 0.1, 0.6]
+    assert list(map(str, table["seed"])) == ["1", "0", "2", "0"]
     write_tables(tmp_path / "b", rows[2:])
     assert [path.name for path in (tmp_path / "b").iterdir()] == ["table.md"]

@@ -50,11 +50,10 @@ def stop_driver(folder: Path) -> None:
     path = folder / FILE
     with open(path, encoding="utf-8", errors="replace", opener=below) as file:
         holder = file.read(MAX_HOLDER).strip()
-    found = re.match(r"process (\d+) on ", holder)
+    pid = next(iter(re.findall(r"^process (\d+) on ", holder)), "none")
     with suppress(OSError):  # another user's process, or a process that has just ended
-        open_files = Path("/proc", found[1], "fd").iterdir() if found else ()
-        if found and any(fd.resolve() == path.resolve() for fd in open_files):
-            return os.kill(int(found[1]), signal.SIGTERM)
+        if any(fd.resolve() == path.resolve() for fd in Path("/proc", pid, "fd").iterdir()):
+            return os.kill(int(pid), signal.SIGTERM)
     raise SweepError(
         f"{folder.name!r} is driven by {holder}, not by your process here; stop it there"
     )

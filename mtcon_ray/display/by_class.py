@@ -74,17 +74,14 @@ def _of_set(title: str, found: LabelPredictions) -> Part:
     scores_NL, bits_NL = torch.from_numpy(found.predicted), torch.from_numpy(found.truth)
     precision_L = tie_aware_average_precision(scores_NL, bits_NL).tolist()
     rows = []
-    for place, (value, bits_N) in enumerate(zip(precision_L, bits_NL.unbind(1), strict=True)):
+    for place, (ap, bits_N) in enumerate(zip(precision_L, bits_NL.unbind(1), strict=True)):
         known, has = int((bits_N != UNKNOWN_BIT).sum()), int((bits_N == 1).sum())
         baseline = show.accuracy_text(has / known if known else None)
-        precision = show.accuracy_text(value)
-        rows.append([_name(found, place), str(known), str(has), baseline, precision])
+        rows.append([_name(found, place), str(known), str(has), baseline, show.accuracy_text(ap)])
     header = ["label", "test items", "with the label", "baseline", "average precision"]
-    worst = sorted(rows, key=itemgetter(-1))[:MAX_ROWS]
-    return Part(title, Table(header, worst, right=range(1, 5)))
+    return Part(title, Table(header, sorted(rows, key=itemgetter(4))[:MAX_ROWS], right=range(1, 5)))
 
 
 def _name(found: LabelPredictions, code: int) -> str:
     """Returns a class or label of a set by its code, which is its name in a file without names."""
-    names = dict(enumerate(found.names))
-    return shortened(show.printable(names.get(code, str(code))))
+    return shortened(show.printable(dict(enumerate(found.names)).get(code, str(code))))

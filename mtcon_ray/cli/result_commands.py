@@ -151,7 +151,7 @@ def _overview(folder: Path) -> dict[str, Any]:
 
     `value` is the winner's or the best so far. `bytes` counts the record and the networks.
     """
-    facts: dict[str, Any] = dict.fromkeys(("began", "data", "metric"))
+    facts: dict[str, Any] = dict.fromkeys(("began", "data", "metric", "bytes"))
     try:
         results = load_sweep(folder)
         state, trials, total = _state(results), results.trials, results.num_trials
@@ -160,12 +160,12 @@ def _overview(folder: Path) -> dict[str, Any]:
         began = results.events[0].time_ms / 1000 if results.events else folder.stat().st_mtime
         facts["began"] = datetime.fromtimestamp(began).isoformat(" ", "seconds")
         facts |= {"data": results.spec.data.kind, "metric": results.labels.objective}
+        facts["bytes"] = None if paths.stored_url(folder) else _size(folder)
     except (MtconError, OSError) as error:
         state, trials, total, best = f"unreadable: {error}", (), 0, None
     return {
         "name": folder.name,
         **facts,
-        "bytes": None if paths.stored_url(folder) else _size(folder),
         "state": state,
         "num_done": sum(t.status.is_final for t in trials),
         "num_trials": total,

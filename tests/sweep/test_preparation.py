@@ -13,6 +13,7 @@ from mtcon_ray.errors import DataError, TrackingError
 from mtcon_ray.plan.local import this_machine
 from mtcon_ray.spec.run_spec import RunSpec, parse_spec, with_values
 from mtcon_ray.sweep.preparation import prepare
+from mtcon_ray.tracking.mlflow_server import own_database
 from tests import specs
 from tests.data.conftest import TableFiles
 
@@ -36,6 +37,14 @@ def test_labels_are_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     plan, dataset, _ = prepared(spec_of(data, {"offline": True}), tmp_path / "root")
     assert read.call_count == 1
     assert plan.num_items["train"] == len(dataset.table.rows("train"))
+
+
+def test_the_users_own_file_is_not_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody can refuse it, and importing MLflow takes seconds."""
+    asked = Mock(side_effect=AssertionError)
+    monkeypatch.setattr("mtcon_ray.sweep.preparation.check_server", asked)
+    tracking = {"uri": own_database(tmp_path)}
+    prepared(spec_of({"kind": "synthetic", "num_items": 120}, tracking), tmp_path)
 
 
 @pytest.mark.slow

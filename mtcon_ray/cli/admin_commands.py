@@ -16,7 +16,7 @@ from mtcon_ray.display.console import say
 from mtcon_ray.errors import SweepError, UserError
 from mtcon_ray.records.recorded import read_recorded
 from mtcon_ray.records.stored import find_network, find_sweep
-from mtcon_ray.tracking.model_registry import find_run, register_model
+from mtcon_ray.tracking.own_runs import remove_runs
 from mtcon_ray.training.uploads import NETWORKS
 
 ENCODERS = ("pt2", "onnx")
@@ -38,19 +38,12 @@ ENCODERS = ("pt2", "onnx")
     type=options.PATH,
     help="New folder of an encoder, or file of a study.  [default: a study in the sweep's folder]",
 )
-@click.option(
-    "--register",
-    metavar="NAME",
-    help="Register the encoder as a version of this MLflow model.",
-)
 @options.overrides
 @options.root_folder
-@options.trust_tracking
 def export(
     model: str,
     kind: str,
     out: Path | None,
-    register: str | None,
     overrides: tuple[str, ...],
     root: Path,
 ) -> None:
@@ -60,8 +53,8 @@ def export(
     normalisation and a linear probe of each label, which is fitted again on the data.
     """
     if kind == "optuna":
-        if register is not None or overrides:
-            raise UserError("--register and --set are for encoders, got --to optuna")
+        if overrides:
+            raise UserError("--set is for encoders, got --to optuna")
         from mtcon_ray.sweep.optuna_study import write_study
 
         folder = find_sweep(root, model)
@@ -74,12 +67,6 @@ def export(
     from mtcon_ray.export.write import export_checkpoint
 
     path, sweep = find_network(model, root)
-    if register is not None:
-        if sweep is None:
-            raise SweepError(f"--register needs a sweep in place of {model!r}: give its name")
-        uri, experiment = options.uri_of(sweep.spec, root), sweep.spec.tracking.experiment
-        winner = sweep.required_winner().name
-        run = find_run(register, uri=uri, experiment=experiment, folder=sweep.folder, trial=winner)
     with options.display() as console:
         export_checkpoint(
             path,
@@ -91,15 +78,14 @@ def export(
             callbacks=console,
         )
     say(f"{out}: {', '.join(sorted(entry.name for entry in out.iterdir()))}")
-    if register is not None:
-        version = register_model(out, register, uri, run)
-        say(f"registered: models:/{register}/{version}")
 
 
 @click.command()
 @options.recorded
+@click.option("--mlflow", is_flag=True, help="Remove its runs in MLflow, too.")
+@options.trust_tracking
 @click.option("--yes", is_flag=True, help="Remove it; without this option nothing is removed.")
-def clean(name: str, root: Path, yes: bool) -> None:
+def clean(name: str, root: Path, mlflow: bool, yes: bool) -> None:
     """Show a sweep's disk usage, or remove it."""
     folder = find_sweep(root, name)
     if is_driven(folder):
@@ -109,11 +95,15 @@ def clean(name: str, root: Path, yes: bool) -> None:
         say(f"{decimal(size)} in {url}")
     size = sum(file.lstat().st_size for file in folder.rglob("*") if not file.is_dir())
     say(f"{decimal(size)} in {folder}")
-    say(f"not touched: its runs in MLflow, and decoded images in {paths.cache_folder(root)}")
+    left = "" if mlflow else "its runs in MLflow, which --mlflow also deletes, and "
+    say(f"not touched: {left}decoded images in {paths.cache_folder(root)}")
     if not yes:
         say("nothing removed; --yes removes it")
         return
     check_no_links(folder)
+    if mlflow:  # first, because the event log identifies them
+        spec = read_recorded(folder / paths.SPEC_FILE)
+        say(remove_runs(folder, options.uri_of(spec, root), spec.tracking.experiment))
     if url:
         Objects(url).remove()
     # Renamed first: an interrupted removal must leave no incomplete sweep under its name.

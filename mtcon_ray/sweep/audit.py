@@ -10,17 +10,17 @@ from pathlib import Path
 from typing import Any
 
 from mtcon_ray.base import paths
-from mtcon_ray.base.paths import event_file
 from mtcon_ray.base.status import Status
 from mtcon_ray.data.checksums import find_change
 from mtcon_ray.errors import CheckpointError, SpecError, SweepError, TrackingError
 from mtcon_ray.evaluation.predictions import load_predictions
-from mtcon_ray.records.event_log import by_trial, first_event, identity, read_events
+from mtcon_ray.records.event_log import by_trial, first_event, read_events
 from mtcon_ray.records.events import Ended, Event, Reported, last_change
 from mtcon_ray.records.recorded import load_recorded
 from mtcon_ray.records.results import TrialResult, load_sweep, objective_values
 from mtcon_ray.tracking import mlflow_server as server
 from mtcon_ray.tracking.mlflow_server import PARENT
+from mtcon_ray.tracking.own_runs import runs_of
 from mtcon_ray.tracking.provenance import CACHE, FINGERPRINT
 from mtcon_ray.tracking.sender import DRAIN_SECONDS, Sender, forget_sent, num_unsent
 from mtcon_ray.training import checkpoint
@@ -53,7 +53,6 @@ def tracked_runs(
     Only reads. Raises TrackingError if the server does not answer.
     """
     client = server.check_server(uri, way_out="or leave MLflow out with --no-mlflow")
-    from mtcon_ray.tracking.runs import find_runs
 
     found: dict[str, list[Any]] = {}
     problem = None
@@ -64,7 +63,7 @@ def tracked_runs(
             server.check_experiment(place, uri, folder.parents[1])
         except server.HeldError as error:
             problem = str(error)
-        for run in find_runs(client, place.experiment_id, identity(event_file(folder))):
+        for run in runs_of(client, folder, experiment):
             found.setdefault(run.data.tags.get("mtcon.trial", server.PARENT), []).append(run)
         tracked = {}
         for name, runs in found.items():

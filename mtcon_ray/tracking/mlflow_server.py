@@ -190,18 +190,14 @@ def open_client(uri: str) -> "MlflowClient":
 
 
 @contextmanager
-def tracking_errors(what: str, but: str = "") -> Iterator[None]:
-    """Turns an error of MLflow inside into a TrackingError that begins with `what`.
-
-    An error with the code `but` only ends the context.
-    """
+def tracking_errors(what: str) -> Iterator[None]:
+    """Turns an error of MLflow inside into a TrackingError that begins with `what`."""
     from mlflow.exceptions import MlflowException
 
     try:
         yield
     except MlflowException as error:
-        if error.error_code != but:
-            raise TrackingError(f"{what}: {first_line(error)}") from error
+        raise TrackingError(f"{what}: {first_line(error)}") from error
 
 
 def check_server(

@@ -9,17 +9,17 @@ from pathlib import Path, PurePosixPath
 from tempfile import TemporaryDirectory
 
 from mlflow import MlflowClient
-from mlflow.entities import Metric, Param, Run, RunTag, ViewType
+from mlflow.entities import Metric, Param, Run, RunTag
 from mlflow.exceptions import MlflowException
 
 from mtcon_ray.base.paths import stored_url
 from mtcon_ray.data.objects import Objects
 from mtcon_ray.records.events import Artifact, Ended, Event, Reopened, Reported, Started
 from mtcon_ray.tracking import mlflow_server as server
+from mtcon_ray.tracking.own_runs import MAX_RUNS, find_runs
 from mtcon_ray.training.uploads import file_of
 
 ENDING_TAGS = ("mtcon.pruned", "mtcon.interrupted", "mtcon.reason")
-MAX_RUNS = 50_000  # in an answer of every server
 MAX_VALUE = 5000  # maximum length of a tag or parameter on every server
 
 # Without this tag MLflow's UI opens the experiment in its view of language-model evaluations.
@@ -254,24 +254,6 @@ class Runs:
             if tag in tags:
                 self._client.delete_tag(run_id, tag)
         self._client.update_run(run_id, "RUNNING")
-
-
-def find_runs(client: MlflowClient, experiment_id: str, identity: str) -> list[Run]:
-    """Returns the runs of a folder, active runs first, each part in the order of their starts.
-
-    Of runs with the same start the run with most data comes first.
-
-    Deleted runs are included, because a run deleted by the user must not be created again.
-    """
-    own = f"tags.`{server.IDENTITY}` = '{identity}'"
-    runs = client.search_runs([experiment_id], own, ViewType.ALL, max_results=MAX_RUNS)
-
-    def rank(run: Run) -> tuple[bool, int, int]:
-        # A duplicate has the same start. The run that was written to has more data.
-        size = len(run.data.metrics) + len(run.data.params) + len(run.data.tags)
-        return run.info.lifecycle_stage != "active", run.info.start_time, -size
-
-    return sorted(runs, key=rank)
 
 
 def _params(start: Started) -> dict[str, str]:

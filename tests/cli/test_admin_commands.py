@@ -51,22 +51,37 @@ def test_the_size_of_a_folder_does_not_count_what_its_links_lead_to(tmp_path: Pa
     assert "100.0 kB" not in clean(tmp_path).output
 
 
-@pytest.mark.mlflow
-def test_repair_sends_the_events_of_an_offline_sweep_to_the_last(tmp_path: Path) -> None:
-    folder = tmp_path / "sweeps" / "a-1"
+@pytest.fixture
+def offline(tmp_path: Path) -> EventLog:
+    folder = tmp_path / "sweeps" / "shoes-1"
     folder.mkdir(parents=True)
-    spec = parse_spec({"name": "a", "tracking": {"offline": True}})
+    spec = parse_spec({"name": "shoes", "tracking": {"offline": True}})
     write_beginnings(folder, spec, plan_with(num_trials=1))
     log = EventLog(event_file(folder))
-    log.append(Started(params={}, tags={"mtcon.sweep": "a-1"}))
+    log.append(Started(params={}, tags={"mtcon.sweep": "shoes-1"}))
     log.append(Ended(status="FINISHED", tags={}))
+    return log
 
+
+@pytest.mark.mlflow
+def test_repair_sends_the_events_of_an_offline_sweep_to_the_last(
+    tmp_path: Path, offline: EventLog
+) -> None:
     def audit(*options: str) -> Result:
-        return run("audit", "a-1", "--root", tmp_path, *options)
+        return run("audit", "shoes-1", "--root", tmp_path, *options)
 
-    agree = "a-1: all records agree\n"
+    agree = "shoes-1: all records agree\n"
     assert audit().stdout == agree
     assert audit("--repair").stdout == f"repaired: MLflow, run parent: it is missing\n{agree}"
-    log.append(Artifact(path=str(folder / "plan.json"), to=""))
+    plan = offline.path.with_name("plan.json")
+    offline.append(Artifact(path=str(plan), to=""))
     assert audit("--repair").stdout == f"repaired: MLflow: 1 events are not sent yet\n{agree}"
     assert audit("--repair").stdout == agree
+    (files,) = (tmp_path / "mlartifacts").glob("*/artifacts/plan.json")
+    assert "which --mlflow also deletes" in clean(tmp_path).stdout
+    assert files.exists()
+    told = clean(tmp_path, "--mlflow", "--yes").stdout
+    gc = f"`MLFLOW_TRACKING_URI=sqlite:///{tmp_path}/mlflow.db mlflow gc`"
+    assert f"1 runs deleted in MLflow; {gc} removes all deleted runs for good\n" in told
+    assert not files.parents[1].exists()
+    assert list((tmp_path / "sweeps").iterdir()) == []

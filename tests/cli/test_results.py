@@ -191,15 +191,6 @@ def test_a_sweep_without_ray_is_stopped_and_resumed(invoke: Invoke, spec: Path) 
     assert [trial["status"] for trial in trials] == ["FINISHED"] * 3
 
 
-@pytest.mark.mlflow
-def test_what_cannot_be_registered_is_not_exported(invoke: Invoke, sweep: Path) -> None:
-    """The winner's run is looked for before a probe is fitted."""
-    result = invoke("export", "tiny-1", "--out", sweep / "exported", "--register", "shapes")
-    assert result.exit_code == 1, result.output
-    assert "cannot register the model of tiny-1/trial-0000" in result.stderr
-    assert not (sweep / "exported").exists()
-
-
 def test_looking_at_a_sweep_writes_its_report_and_nothing_else(invoke: Invoke, sweep: Path) -> None:
     """This holds too if the log's last line is incomplete because a driver is writing it."""
     with event_file(sweep).open("ab") as file:
@@ -238,8 +229,7 @@ def test_trials_are_exported_as_an_optuna_study(invoke: Invoke, sweep: Path) -> 
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        (["--to", "optuna", "--register", "x"], "--register and --set are for encoders, got"),
-        (["--to", "optuna", "--set", "seed=1"], "--register and --set are for encoders"),
+        (["--to", "optuna", "--set", "seed=1"], "--set is for encoders, got --to optuna"),
         ([], "--to pt2 needs --out, a new folder"),
     ],
 )

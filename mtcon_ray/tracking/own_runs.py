@@ -1,0 +1,66 @@
+"""The runs of a sweep in MLflow: their search by the identity of its event log, and their removal.
+
+See `mlflow_server` for imports of mlflow.
+"""
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from mtcon_ray.base.paths import event_file, mlflow_artifacts
+from mtcon_ray.base.root_files import remove_folder
+from mtcon_ray.records.event_log import identity
+from mtcon_ray.tracking import mlflow_server as server
+
+if TYPE_CHECKING:
+    from mlflow import MlflowClient
+    from mlflow.entities import Run
+
+MAX_RUNS = 50_000  # in an answer of every server
+
+
+def find_runs(client: "MlflowClient", experiment_id: str, identity: str) -> "list[Run]":
+    """Returns the runs of a folder, active runs first, each part in the order of their starts.
+
+    Of runs with the same start the run with most data comes first.
+
+    Deleted runs are included, because a run deleted by the user must not be created again.
+    """
+    from mlflow.entities import ViewType
+
+    own = f"tags.`{server.IDENTITY}` = '{identity}'"
+    runs = client.search_runs([experiment_id], own, ViewType.ALL, max_results=MAX_RUNS)
+
+    def rank(run: "Run") -> tuple[bool, int, int]:
+        # A duplicate has the same start. The run that was written to has more data.
+        size = len(run.data.metrics) + len(run.data.params) + len(run.data.tags)
+        return run.info.lifecycle_stage != "active", run.info.start_time, -size
+
+    return sorted(runs, key=rank)
+
+
+def runs_of(client: "MlflowClient", folder: Path, experiment: str) -> "list[Run]":
+    """Returns the runs of a sweep's folder as `find_runs` does, none without the experiment."""
+    place = client.get_experiment_by_name(experiment)
+    own = identity(event_file(folder))
+    return find_runs(client, place.experiment_id, own) if place else []
+
+
+def remove_runs(folder: Path, uri: str, experiment: str) -> str:
+    """Deletes the runs of a sweep's folder, and returns what became of them.
+
+    Their files below the root are removed. All other files stay until `mlflow gc`, which their
+    owner runs, because it removes all deleted runs and experiments. Raises TrackingError if the
+    server does not answer.
+    """
+    root = folder.parents[1]
+    client = server.check_server(uri, way_out="or leave out --mlflow")
+    with server.tracking_errors("cannot delete the runs on the tracking server"):
+        runs = [run.info for run in runs_of(client, folder, experiment)]
+        for run in runs:
+            if run.lifecycle_stage == "active":
+                client.delete_run(run.run_id)
+            files = mlflow_artifacts(root) / run.run_id
+            if run.artifact_uri == f"{files.as_uri()}/artifacts" and files.exists():
+                remove_folder(files)
+    rest = f"{server.restore_command(uri, 'gc')} removes all deleted runs for good"
+    return f"{len(runs)} runs deleted in MLflow; {rest}"

@@ -101,11 +101,11 @@ def status(name: str, other: str | None, root: Path, as_json: bool, as_csv: bool
     if as_csv + as_json + bool(other) > 1:
         raise click.UsageError("give at most one of --json, --csv and a second sweep")
     if other:
-        from mtcon_ray.comparison.side_by_side import SideBySide
+        from mtcon_ray.comparison.side_by_side import side_by_side
 
         place, second = options.place_of(other)
         pair = _with_predictions(root, name), _with_predictions(place or root, second)
-        for line in (*map(_state_line, pair), *SideBySide(pair).lines(Terminal.of().columns)):
+        for line in (*map(_state_line, pair), *side_by_side(pair, Terminal.of().columns)):
             say(line)
         return
     results = _loaded(paths.find_folder(summaries(root, name), name))

@@ -8,7 +8,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from mtcon_ray.comparison.side_by_side import SideBySide
+from mtcon_ray.comparison.side_by_side import (
+    paired_differences,
+    side_by_side,
+    spec_differences,
+    winners,
+)
 from mtcon_ray.records.results import SweepResults
 from mtcon_ray.spec.run_spec import parse_spec
 from tests.recorded import plan_with, results_of, save_wrong, trial_of
@@ -52,7 +57,7 @@ def make(tmp_path: Path) -> Make:
 
 def table(*pair: SweepResults) -> dict[str, list[str]]:
     """Returns the cells of each line by the text of its first cell."""
-    cells = (line.split("  ") for line in SideBySide((pair[0], pair[1])).lines())
+    cells = (line.split("  ") for line in side_by_side((pair[0], pair[1])))
     return {first: [text.strip() for text in rest if text.strip()] for first, *rest in cells}
 
 
@@ -76,12 +81,12 @@ def test_winners_scores_and_specs_stand_side_by_side(make: Make) -> None:
 def test_repeats_count_as_in_the_report(make: Make) -> None:
     """Intervals cover the seeds of the winner's configuration."""
     pair = make("a", 100, seeds=3), make("b", 60, seeds=3)
-    found = SideBySide(pair)
-    gap = some(found.gaps["test", "shape"])
+    gaps = paired_differences(winners(pair))
+    gap = some(gaps["test", "shape"])
     assert gap.over_seeds
     assert gap.low < 0.4 / 3 < gap.high
-    assert found.gaps["heldout", "tilt"] is None
-    assert found.differences == {}
+    assert gaps["heldout", "tilt"] is None
+    assert spec_differences(pair) == {}
     assert "their specs differ in no field that may change a score" in table(*pair)
 
 
@@ -92,7 +97,7 @@ def test_other_items_have_no_difference(make: Make) -> None:
 
 def test_only_the_specs_are_compared_after_other_probes(make: Make) -> None:
     pair = make("a", 100), make("b", 60, evaluation=1, train={"epochs": 8})
-    first, *lines = SideBySide(pair).lines()
+    first, *lines = side_by_side(pair)
     assert first.startswith("the scores of a and b cannot be compared: ")
     assert first.endswith("measured by other probes (evaluation 2 and 1)")
     assert [line.split() for line in lines[1:]] == [

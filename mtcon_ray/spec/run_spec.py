@@ -91,11 +91,6 @@ class RunSpec(registry.Spec):
                     f"train.batch_size must be divisible by every number of resources.workers, got "
                     f"{self.train.batch_size} and {workers}"
                 )
-        if self.evaluate.every > self.train.epochs:
-            raise ValueError(
-                f"evaluate.every must be at most train.epochs, got {self.evaluate.every} "
-                f"and {self.train.epochs}"
-            )
         if self.storage.keep is not None and self.tracking.checkpoints == "all":
             raise ValueError(
                 f"storage.keep {self.storage.keep} and tracking.checkpoints all exclude each "

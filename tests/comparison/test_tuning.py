@@ -101,10 +101,6 @@ def test_final_seeds_are_none_of_those_of_tuning(load: Load) -> None:
             "systems.MTCon: tune.again must be at most the number of configurations, got 7 of 6",
         ),
         (
-            {"base": {**FEW["base"], "evaluate": {"every": 6}}},
-            r"systems\.MTCon, tune: evaluate\.every must be at most train\.epochs, got 6 and 4",
-        ),
-        (
             {"systems": {**SYSTEMS, "None": {"method": "none"}}},
             r"systems\.None\.tuned must be false for method none, which trains nothing, got true",
         ),

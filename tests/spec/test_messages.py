@@ -64,8 +64,6 @@ train: {momentum: 0, optimizer: {name: sgd, nesterov: true}}
     momentum must be positive with optimizer.nesterov, got 0
 train: {epochs: 2, warmup_epochs: 2}
     warmup_epochs must be below epochs, got 2.0 and 2
-evaluate: {every: 50}
-    evaluate.every must be at most train.epochs, got 50 and 20
 tracking: {experiment: ''}
     tracking.experiment must not be empty, got ''
 tracking: {uri: 'postgresql://me:hunter2@db/runs'}

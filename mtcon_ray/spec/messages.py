@@ -91,12 +91,8 @@ def _rule(problem: Any) -> str | None:
     match problem["type"]:
         case "model_type" if problem["ctx"]["class_name"] == "Dimension":
             return f"be one of {FORMS}"
-        case "too_short" | "string_too_short" if problem["ctx"]["min_length"] == 1:
-            return "not be empty"
         case "model_attributes_type":
             return "be a mapping of fields or the name of a kind"
-        case "invalid_key":
-            return "have a text as its key"
     rule = RULE.fullmatch(problem["msg"])
     words = rule[1].replace("tuple", "list") if rule else None
     return words and words.replace("valid dictionary", "mapping").replace("valid string", "text")

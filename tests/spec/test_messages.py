@@ -65,7 +65,7 @@ train: {momentum: 0, optimizer: {name: sgd, nesterov: true}}
 train: {epochs: 2, warmup_epochs: 2}
     warmup_epochs must be below epochs, got 2.0 and 2
 tracking: {experiment: ''}
-    tracking.experiment must not be empty, got ''
+    tracking.experiment must have at least 1 character, got ''
 tracking: {uri: 'postgresql://me:hunter2@db/runs'}
     tracking.uri must hold no password
 model: {encoder: 3}

@@ -14,15 +14,15 @@ from mtcon_ray.base.paths import NAME
 from mtcon_ray.base.registry import URL, PathMark, fields_with
 from mtcon_ray.base.signals import Interrupted
 from mtcon_ray.cli import options
-from mtcon_ray.cli.run_commands import is_there, run
+from mtcon_ray.cli.run_commands import run
 from mtcon_ray.cluster.jobs import Jobs, job_environment, job_variables
 from mtcon_ray.display.console import say
 from mtcon_ray.display.presentation import NOTHING, duration_text, printable, resume_line
 from mtcon_ray.display.tables import Table
-from mtcon_ray.errors import SpecError, StorageError, SweepError, nearest
+from mtcon_ray.errors import SpecError, StorageError, SweepError
 from mtcon_ray.records.recorded import load_recorded
 from mtcon_ray.records.results import EXECUTOR, HERE, JOB, first_tags
-from mtcon_ray.records.stored import refresh_names
+from mtcon_ray.records.stored import find_sweep, refresh_names
 from mtcon_ray.spec.run_spec import RunSpec, load_spec
 
 address_option = click.option(
@@ -105,16 +105,10 @@ def resume(name: str, overrides: tuple[str, ...], root: Path, **given: bool) -> 
     --set search.num_trials=N adds trials. `submit --name NAME` resumes a sweep of a cluster's job.
     With the URL of a sweep in an object store, ROOT/sweeps/NAME, it continues on this machine.
     """
-    name = name.removeprefix("sweeps/")
-    folder, again = paths.sweep_folder(root, name), resume_line(name, submitted=True)
-    if not is_there(root, name):
-        known = [entry.name for entry in paths.list_folders(folder.parent)]
-        raise SweepError(
-            f"no sweep {name!r} under {paths.shown(root)}{nearest(name, known)}; to resume a "
-            f"sweep of a cluster's job: {again}"
-        )
+    folder = find_sweep(root, name)
     begun = first_tags(folder)
     if JOB in begun and not paths.stored_url(folder):
+        again = resume_line(name, submitted=True)
         raise SweepError(f"a job of a cluster began sweep {name!r}; {again}")
     spec = load_recorded(folder / paths.SPEC_FILE, overrides)
     return run(spec, root, name=name, resume=True, here=begun.get(EXECUTOR) == HERE, **given)

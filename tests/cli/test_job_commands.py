@@ -120,7 +120,7 @@ def test_a_process_that_only_a_lock_s_text_names_is_not_stopped(tmp_path: Path) 
     ("name", "told"),
     [
         ("small-1", "a job of a cluster began sweep 'small-1'; repeat `mtcon-ray submit` with"),
-        ("smal-1", "no sweep 'smal-1' under {}; did you mean 'small-1'?; to resume a sweep of a"),
+        ("smal-1", "no sweep 'smal-1' under {}; did you mean 'small-1'?"),
     ],
 )
 def test_a_sweep_of_a_job_and_a_misspelt_sweep_are_not_resumed(

@@ -8,7 +8,6 @@ import re
 import unicodedata
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
-from hashlib import sha256
 from itertools import count
 from statistics import fmean
 from typing import Literal, NamedTuple
@@ -250,25 +249,19 @@ def temperature_at(bound: Literal["min", "max"], head: str) -> str:
 # MLflow refuses longer names, and the whole report with them.
 MAX_NAME = 250
 MAX_SLUG = MAX_NAME - len(average_precision("heldout", ""))
-NUM_DIGEST = 8
 
 
 def slug(column: str) -> str:
     """Returns a label column's name as it is used in metric names.
 
-    It has letters and digits of any script, which MLflow accepts. A digest replaces the end of a
-    long name.
+    It has letters and digits of any script, which MLflow accepts. A long name is cut.
 
     >>> slug("Heel height (cm)"), slug("Größe")
     ('heel-height-cm', 'größe')
     """
     # Composed, because MLflow refuses an accent as a character of its own.
     text = unicodedata.normalize("NFC", column.lower())
-    name = re.sub(r"\W+", "-", text).strip("-") or "label"
-    if len(name) <= MAX_SLUG:
-        return name
-    digest = sha256(column.encode(errors="backslashreplace")).hexdigest()[:NUM_DIGEST]
-    return f"{name[: MAX_SLUG - NUM_DIGEST - 1]}-{digest}"
+    return (re.sub(r"\W+", "-", text).strip("-") or "label")[:MAX_SLUG]
 
 
 def slugs(columns: Iterable[str]) -> dict[str, str]:

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import NamedTuple
 
 from mtcon_ray.base.paths import sweep_folder
 from mtcon_ray.comparison.claims import ITEM_DEVIATION, MIN_SEEDS, SEED_DEVIATION, planned
@@ -15,13 +14,8 @@ from mtcon_ray.plan.planning import make_plan
 from mtcon_ray.sweep.preparation import check_data
 from mtcon_ray.sweep.prior import earlier_trials, first_configurations
 
-
-class Stage(NamedTuple):
-    """A sweep of a system: "tune", "again" or "seeds", the final sweep."""
-
-    title: str
-    name: str
-    plan: Plan
+# A system's title, its sweep ("tune", "again" or "seeds", the final one), and the sweep's plan.
+Stage = tuple[str, str, Plan]
 
 
 def plan_stages(comparison: Comparison, root: Path, cluster: ClusterView) -> Iterator[Stage]:
@@ -38,7 +32,7 @@ def plan_stages(comparison: Comparison, root: Path, cluster: ClusterView) -> Ite
                 folder = sweep_folder(root, spec.name)
                 first_configurations(spec, earlier_trials(spec, root, folder))
                 plan = make_plan(spec, root, cluster, table, count_parameters=False)
-                yield Stage(title, name, plan)
+                yield title, name, plan
 
 
 def stage_lines(stages: Iterable[Stage]) -> list[str]:

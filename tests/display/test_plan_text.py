@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from mtcon_ray.comparison.comparison_spec import ClaimSpec
-from mtcon_ray.comparison.stages import Stage, power_lines, stage_lines
+from mtcon_ray.comparison.stages import power_lines, stage_lines
 from mtcon_ray.display.plan_text import data_lines, plan_lines
 from mtcon_ray.plan.capacity import ClusterView, NodeKind
 from mtcon_ray.plan.local import this_machine
@@ -94,7 +94,7 @@ def test_sums_over_trials_of_different_epochs_are_bounds(tmp_path: Path) -> None
 def test_a_comparison_sums_what_searched_sizes_make_of_its_sweeps(tmp_path: Path) -> None:
     def shown(space: dict[str, Any], **search: Any) -> list[str]:
         plan = plan_of(searching(space, search), tmp_path, TWO_CPUS)
-        line = stage_lines([Stage("a", "tune", plan)])[1]
+        line = stage_lines([("a", "tune", plan)])[1]
         return re.split(r"\s{2,}", line.strip())[2:]
 
     epochs, batches = {"train.epochs": {"grid": [1, 100]}}, {"train.batch_size": {"grid": [8, 600]}}
@@ -107,7 +107,7 @@ def test_a_comparison_sums_what_searched_sizes_make_of_its_sweeps(tmp_path: Path
 def test_a_comparison_s_plan_says_what_its_claims_will_detect() -> None:
     def line(seeds: int, test: int, num_claims: int = 12) -> str:
         plan = plan_with(repeats=seeds, num_items={"train": 6432, "test": test})
-        stages = [Stage(title, "seeds", plan) for title in "abc"]
+        stages = [(title, "seeds", plan) for title in "abc"]
         claims = [ClaimSpec(better="a", than="bc"[i % 2], label="shape") for i in range(num_claims)]
         (found,) = power_lines(claims, stages)
         return found
@@ -117,4 +117,4 @@ def test_a_comparison_s_plan_says_what_its_claims_will_detect() -> None:
     assert line(2, 1837).startswith("no claim will be decided: 12 claims, 2 seeds")
     single = "no claim will be decided: 1 claim, 1 seed, 1,837"
     assert line(1, 1837, num_claims=1).startswith(single)
-    assert power_lines([], [Stage("a", "seeds", plan_with())]) == []
+    assert power_lines([], [("a", "seeds", plan_with())]) == []

@@ -22,7 +22,7 @@ RAW: dict[str, Any] = {
 
 def stages(load: Load, root: Path, **tune: Any) -> list[tuple[str, int]]:
     found = plan_stages(load(**{**RAW, "tune": {**RAW["tune"], **tune}}), root, ANYWHERE)
-    return [(stage.name, stage.plan.num_trials) for stage in found]
+    return [(name, plan.num_trials) for _, name, plan in found]
 
 
 def test_a_tuned_system_has_three_stages(load: Load, tmp_path: Path) -> None:
@@ -34,6 +34,6 @@ def test_settings_of_tuning_are_checked_before_the_first_training(
 ) -> None:
     with pytest.raises(SpecError, match=r"start_from must name .*'no-such-sweep'"):
         stages(load, tmp_path, start_from=["no-such-sweep"])
-    pairs = {"train.epochs": {"grid": [1, 2]}, "evaluate.every": {"grid": [1, 2]}}
+    pairs = {"train.epochs": {"grid": [1, 2]}, "train.warmup_epochs": {"grid": [0, 1]}}
     with pytest.raises(SpecError, match=r"search\.space must hold configurations that"):
         stages(load, tmp_path, sampler="grid", num_trials=4, again=None, space=pairs)

@@ -44,12 +44,12 @@ def test_a_recorded_spec_needs_a_kind_of_data() -> None:
 
 
 def test_early_stopping_needs_a_probe_before_the_last_rung() -> None:
-    raw = {**MINIMAL, "evaluate": {"every": 15}}
+    raw = {**MINIMAL, "evaluate": {"every": 30}}
     for scheduler in (None, "none"):
         spec = parse_spec({**raw, "search": {**SPACE, "scheduler": scheduler}})
         assert spec.scheduler.name == "none"
     told = (
-        r"evaluate\.every 15 leaves no probe .* last rung \(0\.5 of 20 epochs\); probe more often"
+        r"evaluate\.every 30 leaves no probe .* last rung \(0\.5 of 20 epochs\); probe more often"
     )
     with pytest.raises(SpecError, match=told):
         parse_spec({**raw, "search": {**SPACE, "scheduler": "asha"}})

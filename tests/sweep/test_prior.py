@@ -198,8 +198,9 @@ def test_a_start_that_a_kill_has_cut_gets_all_earlier_trials(tmp_path: Path) -> 
 
 def test_configurations_that_the_spec_refuses_are_found_before_anything_starts() -> None:
     """Each value alone is accepted: a pair of a grid, or an integer between the bounds, is not."""
-    grid = {EPOCHS: {"grid": [5, 20]}, "evaluate.every": {"grid": [1, 10]}}
-    with pytest.raises(SpecError, match=r"got \{'train.epochs': 5, 'evaluate.every': 10\}: .*eve"):
+    grid = {EPOCHS: {"grid": [5, 20]}, "train.warmup_epochs": {"grid": [1, 10]}}
+    told = r"got \{'train.epochs': 5, 'train.warmup_epochs': 10\}: .*warmup_epochs must be below"
+    with pytest.raises(SpecError, match=told):
         first_configurations(spec_of(grid, sampler="grid"))
 
     def sizes(**dimension: Any) -> RunSpec:

@@ -16,7 +16,7 @@ Location = tuple[int | str, ...]
 MEMBER = re.compile(r"int|float|str|bool|(constrained-|tuple\[|dict\[).*")
 # pydantic's words, such as "Input should be a valid integer, unable to parse string as an integer".
 RULE = re.compile(
-    r"\w+ should (.+?)(?:, (?:unable|got) .*| or instance of .*| after validation.*)?"
+    r"\w+ should (.+?)(?:, (?:unable|got) .*| or (?:instance|object) .*| after validation.*)?"
 )
 # Ideas of other programs, as keys or names of kinds, and their form here.
 IDEAS = {
@@ -88,11 +88,8 @@ def _idea(location: Location) -> str:
 
 def _rule(problem: Any) -> str | None:
     """Returns the text after "must", or None if the problem has another form."""
-    match problem["type"]:
-        case "model_type" if problem["ctx"]["class_name"] == "Dimension":
-            return f"be one of {FORMS}"
-        case "model_attributes_type":
-            return "be a mapping of fields or the name of a kind"
+    if problem["type"] == "model_type" and problem["ctx"]["class_name"] == "Dimension":
+        return f"be one of {FORMS}"
     rule = RULE.fullmatch(problem["msg"])
     words = rule[1].replace("tuple", "list") if rule else None
     return words and words.replace("valid dictionary", "mapping").replace("valid string", "text")

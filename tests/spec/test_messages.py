@@ -69,7 +69,7 @@ tracking: {experiment: ''}
 tracking: {uri: 'postgresql://me:hunter2@db/runs'}
     tracking.uri must hold no password
 model: {encoder: 3}
-    model.encoder must be a mapping of fields or the name of a kind
+    model.encoder must be a mapping, got 3
 resources: {workers: x}
     resources.workers must be a valid integer or be a valid list, got 'x'
 resources: {workers: [1, 4]}

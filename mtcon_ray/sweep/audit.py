@@ -7,7 +7,7 @@ networks cannot be repaired and are only named.
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from mtcon_ray.base import paths
 from mtcon_ray.base.status import Status
@@ -25,57 +25,13 @@ from mtcon_ray.tracking.provenance import CACHE, FINGERPRINT
 from mtcon_ray.tracking.sender import DRAIN_SECONDS, Sender, forget_sent, num_unsent
 from mtcon_ray.training import checkpoint
 
+if TYPE_CHECKING:
+    from mlflow import MlflowClient
+    from mlflow.entities import Run
+
 # Metric of every trained epoch. Its steps are compared singly.
 LOSS = "loss"
 SENT = "its events are sent again"
-
-
-@dataclass(frozen=True)
-class Tracked:
-    """The runs of a trial or sweep: the number of active runs, and status and steps of the first.
-
-    `steps` has the steps of a single metric, in order. `restore` is the command to restore the
-    first run. It is deleted if `num_runs` is 0.
-    """
-
-    num_runs: int
-    restore: str
-    status: str
-    steps: list[int]
-
-
-def tracked_runs(
-    folder: Path, uri: str, experiment: str, metric: str
-) -> tuple[dict[str, Tracked], str | None]:
-    """Returns MLflow's runs of a sweep by name ("parent", "trial-0003").
-
-    `steps` belong to `metric`. The second result is the problem of the whole experiment, if any.
-    Only reads. Raises TrackingError if the server does not answer.
-    """
-    client = server.check_server(uri, way_out="or leave MLflow out with --no-mlflow")
-
-    found: dict[str, list[Any]] = {}
-    problem = None
-    with server.tracking_errors("cannot read the runs on the tracking server"):
-        if (place := client.get_experiment_by_name(experiment)) is None:
-            return {}, None
-        try:
-            server.check_experiment(place, uri, folder.parents[1])
-        except server.HeldError as error:
-            problem = str(error)
-        for run in runs_of(client, folder, experiment):
-            found.setdefault(run.data.tags.get("mtcon.trial", server.PARENT), []).append(run)
-        tracked = {}
-        for name, runs in found.items():
-            info = runs[0].info  # of an active run, if there is any
-            history = client.get_metric_history(info.run_id, metric)
-            tracked[name] = Tracked(
-                num_runs=sum(run.info.lifecycle_stage == "active" for run in runs),
-                restore=server.restore_command(uri, "runs", "restore", "--run-id", info.run_id),
-                status=info.status,
-                steps=sorted(entry.step for entry in history),
-            )
-    return tracked, problem
 
 
 @dataclass(frozen=True)
@@ -119,12 +75,9 @@ class Audit:
         """Compares MLflow's runs with the log. Raises TrackingError without an answer."""
         if not self.begun:
             return
-        runs, problem = tracked_runs(self.folder, uri, self.spec.tracking.experiment, LOSS)
-        found = [Finding("MLflow", problem)] if problem else []
-        for trial, events in by_trial(read_events(self.log)).items():
-            run = runs.get(trial or PARENT)
-            if not (problem and run and not run.num_runs):  # it was deleted with the experiment
-                found += _run_problems(trial or PARENT, events, run)
+        client = server.check_server(uri, way_out="or leave MLflow out with --no-mlflow")
+        with server.tracking_errors("cannot read the runs on the tracking server"):
+            found = list(self._tracking_problems(client, uri))
         yield from found
         # Such as the files of the report. The driver's machine alone knows what it has sent.
         is_copy = paths.stored_url(self.folder) and not paths.sent_file(self.folder).exists()
@@ -144,6 +97,21 @@ class Audit:
         if left := sender.close(DRAIN_SECONDS):
             why = f"{left} events of {self.folder.name!r} are not sent yet: {sender.reason}"
             raise TrackingError(f"{why}; solve this and repeat the command")
+
+    def _tracking_problems(self, client: "MlflowClient", uri: str) -> Iterator[Finding]:
+        """Yields the problem of the experiment, or the problems of its runs. Only reads."""
+        experiment, runs = self.spec.tracking.experiment, dict[str, "list[Run]"]()
+        if (place := client.get_experiment_by_name(experiment)) is not None:
+            try:
+                server.check_experiment(place, uri, self.folder.parents[1])
+            except server.HeldError as error:
+                yield Finding("MLflow", str(error))
+                return
+        for run in runs_of(client, self.folder, experiment):
+            runs.setdefault(run.data.tags.get("mtcon.trial", PARENT), []).append(run)
+        for trial, events in by_trial(read_events(self.log)).items():
+            name = trial or PARENT
+            yield from _run_problems(client, uri, name, events, runs.get(name, []))
 
     def _file_problems(self, trial: TrialResult) -> Iterator[Finding]:
         folder = self.results.folder_of(trial)
@@ -190,22 +158,29 @@ class Audit:
         return str(path.relative_to(self.folder))
 
 
-def _run_problems(name: str, events: list[Event], run: Tracked | None) -> Iterator[Finding]:
-    """Yields differences of a run in MLflow from its events."""
+def _run_problems(
+    client: "MlflowClient", uri: str, name: str, events: list[Event], runs: "list[Run]"
+) -> Iterator[Finding]:
+    """Yields differences of a run in MLflow from its events. `runs` has active runs first."""
     where = f"MLflow, run {name}"
-    if run is None or not run.num_runs:
-        way = run and f"it is deleted; restore it with {run.restore}, then `audit --repair`"
-        yield Finding(where, way or "it is missing", None if way else SENT)
+    if not runs:
+        yield Finding(where, "it is missing", SENT)
         return
-    if run.num_runs > 1:
-        yield Finding(where, f"it occurs {run.num_runs} times", SENT)
+    info, num_runs = runs[0].info, sum(r.info.lifecycle_stage == "active" for r in runs)
+    if not num_runs:
+        command = server.restore_command(uri, "runs", "restore", "--run-id", info.run_id)
+        yield Finding(where, f"it is deleted; restore it with {command}, then `audit --repair`")
+        return
+    if num_runs > 1:
+        yield Finding(where, f"it occurs {num_runs} times", SENT)
     last = last_change(events)
     # A killed process could not set the status in MLflow.
     expected = [last.status] if isinstance(last, Ended) else ["RUNNING", "KILLED"]
-    if run.status not in expected:
-        yield Finding(where, f"it is {run.status} here and {expected[0]} in the event log", SENT)
+    if info.status not in expected:
+        yield Finding(where, f"it is {info.status} here and {expected[0]} in the event log", SENT)
     steps = [e.epoch for e in events if isinstance(e, Reported) and LOSS in e.metrics]
-    if run.steps != steps:
-        lost, doubled = len(set(steps) - set(run.steps)), len(run.steps) - len(set(run.steps))
+    there = sorted(entry.step for entry in client.get_metric_history(info.run_id, LOSS))
+    if there != steps:
+        lost, doubled = len(set(steps) - set(there)), len(there) - len(set(there))
         what = f"of the steps of {LOSS} {lost} are missing, {doubled} doubled"
         yield Finding(where, what, SENT if lost else None)

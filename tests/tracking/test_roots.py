@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 
 from mtcon_ray.errors import TrackingError
-from mtcon_ray.sweep.audit import tracked_runs
 from mtcon_ray.tracking.mlflow_server import check_server, own_database, ui_command
 from tests.tracking.conftest import MLFLOW, Sweep
 
@@ -68,7 +67,6 @@ def test_a_moved_root_sends_no_files_back(sweep: Sweep, root: Path, empty_databa
         check_server(sweep.uri, experiment=sweep.experiment, root=new)
     sender = sweep.send(left=2)
     assert problem in sender.reason
-    assert tracked_runs(new / "runs" / "shoes-1", sweep.uri, "tests", "loss")[1] == sender.reason
     assert not old.exists()
     old.symlink_to(new)
     sweep.send()

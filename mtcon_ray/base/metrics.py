@@ -241,11 +241,6 @@ def cosine(pairs: Literal["positive", "random"], head: str | None = None) -> str
     return f"cosine/{pairs}" if head is None else f"cosine/{pairs}/{head}"
 
 
-def temperature_at(bound: Literal["min", "max"], head: str) -> str:
-    """Returns the name of the share of a head's pair temperatures at this bound."""
-    return f"temperature_at_{bound}/{head}"
-
-
 # MLflow refuses longer names, and the whole report with them.
 MAX_NAME = 250
 MAX_SLUG = MAX_NAME - len(average_precision("heldout", ""))

@@ -86,13 +86,6 @@ class Pairs(NamedTuple):
     score_NP: Tensor
 
 
-class Adapted(NamedTuple):
-    """A scalar loss, and all its temperatures, detached and flat."""
-
-    loss: Tensor
-    temperatures: Tensor
-
-
 def amcl(
     z_by_head: Mapping[str, Tensor],
     *,
@@ -140,13 +133,13 @@ def amcl(
         check_rows(z, f"z_by_head[{head!r}]")
         if form == "moco":
             check_rows(queues[head], f"queue_by_head[{head!r}]")
-        losses.append(adapt(z, adaptive, queue=queues.get(head)).loss)
+        losses.append(adapt(z, adaptive, queue=queues.get(head)))
     return torch.stack(losses).sum()
 
 
 @in_full_precision
-def adapt(z_BVD: Tensor, adaptive: Adaptive, *, queue: Tensor | None = None) -> Adapted:
-    """Returns the loss and temperatures of a head. z and the errors are as in `amcl`."""
+def adapt(z_BVD: Tensor, adaptive: Adaptive, *, queue: Tensor | None = None) -> Tensor:
+    """Returns the scalar loss of a head. z and the errors are as in `amcl`."""
     is_two_sided = adaptive.form in TWO_SIDED
     if z_BVD.ndim != 3:
         raise ValueError(f"z must have shape [B, V, D], got {list(z_BVD.shape)}")
@@ -169,7 +162,7 @@ def adapt(z_BVD: Tensor, adaptive: Adaptive, *, queue: Tensor | None = None) -> 
     return adapt_moco(first_BVD, second_BVD, queue, adaptive)
 
 
-def adapt_views(z_BVD: Tensor, adaptive: Adaptive) -> Adapted:
+def adapt_views(z_BVD: Tensor, adaptive: Adaptive) -> Tensor:
     """Returns eq. 2.1 within a batch (simclr), or eq. 2.4 (infonce).
 
     z_BVD has unit rows. Every row is an anchor, its positives are its other views. In eq. 2.4
@@ -187,7 +180,7 @@ def adapt_views(z_BVD: Tensor, adaptive: Adaptive) -> Adapted:
     return _contrast(positives, candidates, B * V - num_excluded, adaptive, D)
 
 
-def adapt_moco(query_BVD: Tensor, key_BVD: Tensor, queue_KD: Tensor, adaptive: Adaptive) -> Adapted:
+def adapt_moco(query_BVD: Tensor, key_BVD: Tensor, queue_KD: Tensor, adaptive: Adaptive) -> Tensor:
     """Returns eq. 2.1 with the keys of other views as positives and the queue as negatives.
 
     All rows are unit vectors. Keys and queue get no gradient.
@@ -201,7 +194,7 @@ def adapt_moco(query_BVD: Tensor, key_BVD: Tensor, queue_KD: Tensor, adaptive: A
     return _contrast(positives, candidates, len(queue_KD), adaptive, query_BVD.shape[2])
 
 
-def adapt_simsiam(prediction_BVD: Tensor, projection_BVD: Tensor, adaptive: Adaptive) -> Adapted:
+def adapt_simsiam(prediction_BVD: Tensor, projection_BVD: Tensor, adaptive: Adaptive) -> Tensor:
     """Returns eq. 2.2: minus the cosine over the temperature, plus the regulariser.
 
     Predictions and projections are [B, V, D] of any length. Projections get no gradient.
@@ -214,10 +207,10 @@ def adapt_simsiam(prediction_BVD: Tensor, projection_BVD: Tensor, adaptive: Adap
     # Eq. 2.2 halves the two cosine terms but not the two regularisers. The mean over both ordered
     # pairs of views halves everything, hence the factor 2.
     penalty_NP = 2 * adaptive.beta * omega(tau_NP, p_BVD.shape[2])
-    return Adapted((penalty_NP - similarity_NP / tau_NP).mean(), tau_NP.detach().flatten())
+    return (penalty_NP - similarity_NP / tau_NP).mean()
 
 
-def adapt_barlow(z_BVD: Tensor, adaptive: Adaptive) -> Adapted:
+def adapt_barlow(z_BVD: Tensor, adaptive: Adaptive) -> Tensor:
     """Returns eq. 2.3, averaged over pairs of views, with `off_diagonal` as in `barlow_twins`.
 
     A temperature belongs to a pair of columns, which are vectors over the B items. phi gets the
@@ -225,7 +218,7 @@ def adapt_barlow(z_BVD: Tensor, adaptive: Adaptive) -> Adapted:
     long columns drive them to a bound.
     """
     phi_VDB = adaptive.temperature_net(z_BVD.permute(1, 2, 0))
-    losses, temperatures = [], []
+    losses = []
     view_pairs = combinations(phi_VDB, 2)
     for c_DD, (first, second) in zip(cross_correlations(z_BVD), view_pairs, strict=True):
         tau_DD = adaptive.temperature(first @ second.T)
@@ -234,8 +227,7 @@ def adapt_barlow(z_BVD: Tensor, adaptive: Adaptive) -> Adapted:
         off = off_diagonal_sum(c_DD.square() / tau_DD)
         penalty = omega_DD.diagonal().sum() - off_diagonal_sum(omega_DD)
         losses.append(on + adaptive.off_diagonal * off + adaptive.beta * penalty)
-        temperatures.append(tau_DD.detach().flatten())
-    return Adapted(torch.stack(losses).mean(), torch.cat(temperatures))
+    return torch.stack(losses).mean()
 
 
 def _aligned(z_BVD: Tensor, other_BVPD: Tensor, phi_BVD: Tensor, phi_BVPD: Tensor) -> Pairs:
@@ -247,7 +239,7 @@ def _aligned(z_BVD: Tensor, other_BVPD: Tensor, phi_BVD: Tensor, phi_BVPD: Tenso
 
 def _contrast(
     positives: Pairs, candidates: Pairs, available: int, adaptive: Adaptive, width: int
-) -> Adapted:
+) -> Tensor:
     """Returns the mean over anchors of eq. 2.1 or 2.4, averaged over each anchor's positives.
 
     `available` is the number of an anchor's unmasked candidates (not -inf). The candidates of
@@ -259,5 +251,4 @@ def _contrast(
     tau_NK = adaptive.temperature(candidates.score_NP.gather(1, index_NK))
     omega_N = omega(tau_NK, width).mean(dim=1)
     repel_N = (similarity_NK / tau_NK).mean(dim=1) - adaptive.beta * omega_N
-    temperatures = torch.cat([tau_NP.detach().flatten(), tau_NK.detach().flatten()])
-    return Adapted(attract_NP.mean() + repel_N.mean(), temperatures)
+    return attract_NP.mean() + repel_N.mean()

@@ -5,13 +5,11 @@ plain InfoNCE.
 """
 
 from collections.abc import Mapping
-from functools import partial
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from mtcon_ray.base import metrics
 from mtcon_ray.data.batch import Batch
 from mtcon_ray.losses.amcl import TWO_SIDED, Adaptive, TemperatureNet, adapt
 from mtcon_ray.methods.base import MethodOutput, compare
@@ -19,9 +17,6 @@ from mtcon_ray.methods.self_supervised import SelfSupervisedMethod
 from mtcon_ray.models.network import BatchNormProjector, SimSiamHead
 from mtcon_ray.spec.methods.self_supervised import AMCLSpec
 from mtcon_ray.spec.problem import Problem
-
-# A temperature within this relative distance of a bound counts as being at the bound.
-NEAR = 0.01
 
 
 class AMCL(SelfSupervisedMethod):
@@ -74,28 +69,12 @@ def seeded_temperature_net(width: int, seed: int) -> TemperatureNet:
 def adapt_heads(
     z_by_head: Mapping[str, Tensor], adaptive: Adaptive, queue_HKD: Tensor | None = None
 ) -> MethodOutput:
-    """Returns the scalar loss of each head. z_by_head[head] is z_BVD as in `losses.amcl`.
-
-    The details are the shares of each head's temperatures within 1 % of the two bounds.
-    """
-    losses, compared, temperatures = {}, {}, {}
+    """Returns the scalar loss of each head. z_by_head[head] is z_BVD as in `losses.amcl`."""
+    losses, compared = {}, {}
     for i, (head, z_BVD) in enumerate(z_by_head.items()):
         is_two_sided = adaptive.form in TWO_SIDED
         query_BVD, key_BVD = z_BVD.chunk(2, dim=2) if is_two_sided else (z_BVD, z_BVD)
         compared[head] = compare(query_BVD, key_BVD)
         queue = None if queue_HKD is None else queue_HKD[i].to(z_BVD.dtype)
-        losses[head], temperatures[head] = adapt(z_BVD, adaptive, queue=queue)
-    shares = partial(bound_shares, temperatures, adaptive.tau_min, adaptive.tau_max)
-    return MethodOutput(losses, compared, details=shares)
-
-
-def bound_shares(
-    tau_by_head: Mapping[str, Tensor], tau_min: float, tau_max: float
-) -> dict[str, Tensor]:
-    """Returns by metric name the shares of each head's temperatures [P] within NEAR of a bound."""
-    shares, names = {}, metrics.slugs(tau_by_head)
-    for head, tau_P in tau_by_head.items():
-        low, high = tau_P <= tau_min * (1 + NEAR), tau_P >= tau_max * (1 - NEAR)
-        shares[metrics.temperature_at("min", names[head])] = low.float().mean()
-        shares[metrics.temperature_at("max", names[head])] = high.float().mean()
-    return shares
+        losses[head] = adapt(z_BVD, adaptive, queue=queue)
+    return MethodOutput(losses, compared)

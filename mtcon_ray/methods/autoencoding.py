@@ -53,8 +53,7 @@ class AutoencodingMethod(SelfSupervisedMethod):
     def contrast(self, z_by_head: Mapping[str, Tensor]) -> MethodOutput:
         """Returns each projection head's contrastive loss, NT-Xent in nats or AMCL's InfoNCE form.
 
-        z_by_head[head] is z_BVD with unit rows. Heads of errors are ignored. With AMCL, the details
-        are the shares of temperatures within 1 % of the two bounds.
+        z_by_head[head] is z_BVD with unit rows. Heads of errors are ignored.
         """
         rows = {head: z_by_head[head] for head in self.instance_heads}
         if self.adaptive is not None:

@@ -110,7 +110,7 @@ def test_contrastive_forms_are_their_equations(
         "moco": adapt_moco(z, keys, queue, simclr),
     }
     for form, terms in expected.items():
-        assert ours[form].loss.item() == pytest.approx(math.fsum(terms) / len(terms), rel=1e-9)
+        assert ours[form].item() == pytest.approx(math.fsum(terms) / len(terms), rel=1e-9)
 
 
 @repeatedly
@@ -128,7 +128,7 @@ def test_simsiam_and_barlow_forms_are_their_equations(
                 tau = loops.tau(p[b, v], h[b, w])
                 terms.append(-float(p[b, v] @ h[b, w]) / tau + 2 * beta * loops.omega(tau))
     ours = adapt_simsiam(4 * p, 0.5 * h, Adaptive(net, beta, 0.05))
-    assert ours.loss.item() == pytest.approx(math.fsum(terms) / len(terms), rel=1e-9)
+    assert ours.item() == pytest.approx(math.fsum(terms) / len(terms), rel=1e-9)
 
     loops, terms = Loops(column_net, beta, 1, D), []
     hat = (p - p.mean(dim=0)) / (p.var(dim=0, correction=0) + 1e-5).sqrt()
@@ -142,7 +142,7 @@ def test_simsiam_and_barlow_forms_are_their_equations(
                 loss += term + beta * loops.omega(tau) * (1 if i == j else -1)
         terms.append(loss)
     ours = adapt_barlow(p, Adaptive(column_net, beta, 0.05, off_diagonal=0.01))
-    assert ours.loss.item() == pytest.approx(math.fsum(terms) / len(terms), rel=1e-8, abs=1e-9)
+    assert ours.item() == pytest.approx(math.fsum(terms) / len(terms), rel=1e-8, abs=1e-9)
 
 
 @pytest.mark.parametrize("score", VALUES["F_tau_examples"])
@@ -162,14 +162,13 @@ def test_targets_get_no_gradient(form: Form) -> None:
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("scale", [1e-4, 1.0, 1e3, 1e18])
 @pytest.mark.parametrize("form", FORMS)
-def test_temperatures_stay_in_their_bounds(form: Form, scale: float, dtype: torch.dtype) -> None:
-    """Neither the loss nor its gradient overflows, whatever the scores."""
+def test_losses_are_finite_whatever_the_scores(
+    form: Form, scale: float, dtype: torch.dtype
+) -> None:
+    """Neither the loss nor its gradient overflows."""
     net, z = phi(form, scale).to(dtype), rows_of(form).to(dtype).requires_grad_()
     adaptive = Adaptive(net, beta=1.0, form=form)
-    loss, temperatures = adapt(z, adaptive, queue=unit("queue").to(dtype))
-    assert temperatures.min() >= 1e-5 * (1 - 1e-6)
-    assert temperatures.max() <= 2 * (1 + 1e-6)
-    assert not temperatures.requires_grad
+    loss = adapt(z, adaptive, queue=unit("queue").to(dtype))
     assert loss.isfinite()
     gradients = torch.autograd.grad(loss, [z, *net.parameters()])
     assert all(gradient.isfinite().all() for gradient in gradients)

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from mtcon_ray.data.batch import Batch
 from mtcon_ray.losses import amcl
-from mtcon_ray.methods.amcl import AMCL, bound_shares
+from mtcon_ray.methods.amcl import AMCL
 from mtcon_ray.models.encoders.small import Small
 from mtcon_ray.plan.capacity import ClusterView, NodeKind
 from mtcon_ray.spec.methods.self_supervised import Form
@@ -64,19 +64,6 @@ def test_heads_are_those_of_the_form(form: Form) -> None:
     assert linear == {"simsiam": [5, 5, D, 3, D], "barlow": [5, 5, D]}.get(form, [32, D])
 
 
-def test_gauges_are_the_shares_of_temperatures_at_either_bound() -> None:
-    """Scores far above 0 give the lower bound."""
-    method = make("simclr", tau_min=0.05)
-    with torch.no_grad():
-        for parameter in method.parameters():
-            parameter.zero_()
-        method.temperature_net.get_parameter("2.bias").fill_(10)
-    gauges = method(rows("simclr"), BATCH).gauges()
-    for head in HEADS:
-        assert gauges[f"temperature_at_min/{head}"] == 1
-        assert gauges[f"temperature_at_max/{head}"] == 0
-
-
 def test_momentum_and_queue_belong_to_the_form_moco() -> None:
     for form in FORMS:
         method = make(form, teacher_momentum=0.9)
@@ -116,9 +103,3 @@ def test_a_plan_shows_the_warning(tmp_path: Path) -> None:
     cluster = ClusterView("here", (NodeKind("node", 2, 0, 1),))
     plan = plan_of(make_spec("amcl"), tmp_path, cluster)
     assert any("method.top_k" in warning for warning in plan.warnings)
-
-
-def test_only_pairs_within_one_percent_of_a_bound_are_counted() -> None:
-    temperatures = torch.tensor([0.1, 0.1009, 0.102, 0.5, 0.98, 0.991, 1, 1])
-    shares = {"temperature_at_min/instance": 2 / 8, "temperature_at_max/instance": 3 / 8}
-    assert bound_shares({"instance": temperatures}, 0.1, 1.0) == shares

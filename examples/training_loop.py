@@ -38,7 +38,6 @@ def train() -> list[float]:
         x = make_views(images[rows], drawn, VIEWS)  # [BATCH * V, 3, 24, 24], an item's views adjoin
         z = {task: z_ND.unflatten(0, (BATCH, -1)) for task, z_ND in network(x).items()}
         loss = mtcon(z, {task: y[rows] for task, y in labels.items()}, temperature=0.2)
-        assert isinstance(loss, torch.Tensor)  # reduction="none" would give a dict
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()

@@ -2,9 +2,9 @@
 
 `z` is [B, V, D] with unit rows: B items in V views. Labels are integers [B], -1 where unknown.
 Label sets are [B, L]. Losses are in nats. A temperature is a number, or a tensor with one element,
-which may need a gradient. All functions but `amcl` take an option `reduction`: "mean" or "sum" over
-the anchors with positives gives a scalar. "none" gives the loss of each anchor, [B, V], which is 0
-for an anchor without positives.
+which may need a gradient. `nt_xent`, `supcon` and `multisupcon` take an option `reduction`: "mean"
+or "sum" over the anchors with positives gives a scalar. "none" gives the loss of each anchor,
+[B, V], which is 0 for an anchor without positives.
 
 Every function raises ValueError for wrong shapes, embeddings with nan or inf, labels below -1 and
 temperatures that are not positive. The message names the argument and its value.
@@ -60,19 +60,17 @@ def mtcon(
     *,
     temperature: float | Tensor | Mapping[str, float | Tensor],
     log_variance: Mapping[str, Tensor] | None = None,
-    reduction: str = "mean",
-) -> Tensor | dict[str, Tensor]:
+) -> Tensor:
     """Returns MTCon's loss: the sum over tasks of exp(-s) L + s, or of L without log variances s.
 
     L is `supcon` of the task. `temperature` is common to all tasks, or a mapping with a temperature
-    for each. `log_variance` holds s = log sigma^2, a tensor without dimensions per task. With
-    reduction="none" the result is a dict of exp(-s) L by task, [B, V] each, without the terms s.
-    If no anchor of a task has a positive, L = 0 and the task adds no term s. Otherwise s would fall
-    in each batch without labels of the task.
+    for each. `log_variance` holds s = log sigma^2, a tensor without dimensions per task. If no
+    anchor of a task has a positive, L = 0 and the task adds no term s. Otherwise s would fall in
+    each batch without labels of the task.
 
-    Learned weights need reduction="mean": with "sum", s overshoots and the weights exp(-s) vanish
-    for hundreds of steps. Mu et al. 2023, arXiv:2307.02712. Raises ValueError also if the mappings
-    have different tasks, or if a log variance has a dimension.
+    L is a mean over anchors: with sums, s overshoots and the weights exp(-s) vanish for hundreds of
+    steps. Mu et al. 2023, arXiv:2307.02712. Raises ValueError also if the mappings have different
+    tasks, or if a log variance has a dimension.
 
     >>> z = torch.eye(2)[:, None].expand(2, 2, 2)
     >>> labels = {"shape": torch.tensor([0, 0]), "colour": torch.tensor([0, 1])}
@@ -98,12 +96,8 @@ def mtcon(
                 )
     # All tasks are checked before the first loss is computed, so errors come at once.
     relations = {task: _equal_label(labels_by_task[task], z) for task, z in z_by_task.items()}
-    groups = contrast_by_head(z_by_task, relations, temperature, reduction)
+    groups = contrast_by_head(z_by_task, relations, temperature)
     losses = [(tasks, _finite(found)) for tasks, found in groups]
-    if reduction == "none":
-        by_task = {task: loss for tasks, of in losses for task, loss in zip(tasks, of, strict=True)}
-        weights = {t: torch.exp(-s) for t, s in log_variance.items()} if log_variance else {}
-        return {task: by_task[task] * weights.get(task, 1) for task in z_by_task}
     # Not task by task: in a small batch each operation costs a hundredth of the time.
     loss_T = torch.cat([of for _, of in losses]) if len(losses) > 1 else losses[0][1]
     if log_variance is None:

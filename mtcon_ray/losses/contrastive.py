@@ -132,7 +132,6 @@ def contrast_by_head(
     z_by_head: Mapping[str, Tensor],
     relation_by_head: Mapping[str, Relation],
     temperature_by_head: Mapping[str, float | Tensor],
-    reduction: str = "mean",
 ) -> Iterator[tuple[list[str], Contrast]]:
     """Yields groups of heads, z_BVD each, with their losses from a joint computation.
 
@@ -155,7 +154,7 @@ def contrast_by_head(
             relation = EqualLabel(torch.cat(labels))
         if learned := [t for t in temperatures if isinstance(t, Tensor)]:
             temperature = torch.stack(learned)
-        yield heads, contrast([z_by_head[h] for h in heads], relation, temperature, reduction)
+        yield heads, contrast([z_by_head[h] for h in heads], relation, temperature)
 
 
 class _AnchorLoss(torch.autograd.Function):

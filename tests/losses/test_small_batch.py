@@ -164,6 +164,5 @@ def test_memory_is_linear_in_the_batch(
     }
     with Largest() as seen:
         loss = mtcon(z_by_task, labels, temperature=0.1)
-        assert isinstance(loss, Tensor)
         loss.backward()
     assert 2 * num_items < seen.numel <= tiled_logsumexp.TILE**2 < (2 * num_items) ** 2 / 4

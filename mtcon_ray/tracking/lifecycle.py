@@ -7,10 +7,10 @@ from pathlib import Path
 
 from mtcon_ray.base.callbacks import Callbacks
 from mtcon_ray.base.paths import event_file
-from mtcon_ray.errors import TrackingError
 from mtcon_ray.plan.plan import Plan
 from mtcon_ray.spec.resources import TrackingSpec
-from mtcon_ray.tracking.mlflow_server import check_server, sync_command
+from mtcon_ray.tracking.login import check_login
+from mtcon_ray.tracking.mlflow_server import sync_command
 from mtcon_ray.tracking.sender import DRAIN_SECONDS, STOPPED_DRAIN_SECONDS, Sender
 
 
@@ -42,23 +42,15 @@ class Lifecycle:
             self._tell()
 
     def send_rest(self) -> None:
-        """Sends the events left unsent by a kill or an outage.
+        """Sends the events left unsent by a kill or an outage, and waits as at the end of a sweep.
 
-        Shows a line if the server does not answer. Raises UserError as `check_login` does.
+        Raises UserError as `check_login` does.
         """
-        if self._offline or not (left := self.sender.pending()):
-            return
-        self._callbacks.on_phase("sending to MLflow")
-        try:
-            check_server(self.sender.uri, way_out="and repeat the command")
-        except TrackingError as error:
-            self.sender.last_error = str(error)
-            self._tell()
-            return
-        self.sender.start()
-        self.close(stopped=False)
-        if sent := left - self.sender.pending():
-            self._callbacks.on_note(f"{sent} events sent to MLflow")
+        if not self._offline and self.sender.pending():
+            check_login(self.sender.uri)
+            self._callbacks.on_phase("sending to MLflow")
+            self.sender.start()
+            self.close(stopped=False)
 
     def _tell(self) -> None:
         """Shows the records refused by MLflow, and the command to send the rest."""

@@ -11,7 +11,7 @@ import pytest
 
 from mtcon_ray.base.callbacks import Callbacks
 from mtcon_ray.base.paths import PLAN_FILE, SPEC_FILE
-from mtcon_ray.records.events import Reopened
+from mtcon_ray.records.events import Ended, Reopened
 from mtcon_ray.spec.resources import TrackingSpec
 from mtcon_ray.tracking.lifecycle import Lifecycle
 from mtcon_ray.tracking.sender import Sender
@@ -70,4 +70,14 @@ def test_a_resume_replaces_files_in_mlflow(root: Path, sweep: Sweep, callbacks: 
     stored = [p for p in (root / "mlartifacts").rglob("*") if p.is_file()]
     assert {p.name: p.read_text() for p in stored} == {SPEC_FILE: "third", PLAN_FILE: "third"}
     assert sweep.run().info.status == "KILLED"
+    callbacks.on_note.assert_not_called()
+
+
+@pytest.mark.mlflow
+def test_the_rest_of_an_ended_sweep_is_sent_once(sweep: Sweep, callbacks: Mock) -> None:
+    sweep.begin().append(Ended(status="FINISHED", tags={}))
+    for _ in range(2):
+        lifecycle_of(sweep, callbacks).send_rest()
+    assert sweep.run().info.status == "FINISHED"
+    callbacks.on_phase.assert_called_once_with("sending to MLflow")
     callbacks.on_note.assert_not_called()

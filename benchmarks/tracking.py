@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from time import perf_counter
+from time import perf_counter, thread_time
 from typing import Any
 from unittest.mock import patch
 
@@ -84,12 +84,23 @@ class Costs:
         return self.events + self.driver + self.sender
 
 
+class TimedSender(Sender):
+    """A sender that measures the processor time of its thread."""
+
+    cpu_seconds = 0.0
+
+    def attempt(self) -> None:
+        begin = thread_time()
+        super().attempt()
+        self.cpu_seconds += thread_time() - begin
+
+
 def measure_sweep(spec: RunSpec) -> Costs:
     """Runs a sweep to its end and asserts the delivery of all events."""
-    senders: list[Sender] = []
+    senders: list[TimedSender] = []
 
     def make_sender(*arguments: Any) -> Sender:
-        senders.append(Sender(*arguments))
+        senders.append(TimedSender(*arguments))
         return senders[-1]
 
     costs = Costs()

@@ -59,7 +59,6 @@ class Sender:
         self.last_error: str | None = None
         self.held: dict[str, str] = {}
         self.refused: list[str] = []  # records that the server will never accept
-        self.cpu_seconds = 0.0  # of the thread, and of importing mlflow if this thread did it
         self._log = event_file(folder)
         # A digest of the server and experiment, since the URI may hold a password.
         self._place = sha256(f"{uri}\n{experiment}".encode()).hexdigest()[:32]
@@ -136,10 +135,8 @@ class Sender:
             self.last_error = message
 
     def _work(self) -> None:
-        begin = time.thread_time()
         while not self._stopping.is_set():
             self.attempt()
-            self.cpu_seconds = time.thread_time() - begin
             self._wake.wait(self._delay or POLL_SECONDS)
             self._wake.clear()
         if self._failed_once:

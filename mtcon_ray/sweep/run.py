@@ -264,8 +264,5 @@ class _Sweep:
         self.driver.callbacks.on_abort(str(self._stopped(reason)))
 
     def _stopped(self, reason: str) -> MtconError:
-        saved = any(self.folder.glob(f"checkpoints/*/{paths.LAST_FILE}"))
-        is_kept = saved or paths.stored_url(self.folder)
-        state = "checkpoints are kept" if is_kept else "no trial has a checkpoint yet"
-        text = f"{reason}; {state}; to continue: {way_on(self.folder.name)}"
+        text = f"{reason}; checkpoints are kept; to continue: {way_on(self.folder.name)}"
         return Interrupted(f"stopped by {text}") if reason.startswith("SIG") else MtconError(text)

@@ -64,13 +64,13 @@ def mtcon(
     """Returns MTCon's loss: the sum over tasks of exp(-s) L + s, or of L without log variances s.
 
     L is `supcon` of the task. `temperature` is common to all tasks, or a mapping with a temperature
-    for each. `log_variance` holds s = log sigma^2, a tensor without dimensions per task. If no
+    for each. `log_variance` holds s = log sigma^2, a tensor with one element per task. If no
     anchor of a task has a positive, L = 0 and the task adds no term s. Otherwise s would fall in
     each batch without labels of the task.
 
     L is a mean over anchors: with sums, s overshoots and the weights exp(-s) vanish for hundreds of
     steps. Mu et al. 2023, arXiv:2307.02712. Raises ValueError also if the mappings have different
-    tasks, or if a log variance has a dimension.
+    tasks, or if a log variance has several elements.
 
     >>> z = torch.eye(2)[:, None].expand(2, 2, 2)
     >>> labels = {"shape": torch.tensor([0, 0]), "colour": torch.tensor([0, 1])}
@@ -87,13 +87,7 @@ def mtcon(
         temperature = dict.fromkeys(z_by_task, _positive(temperature))
     if log_variance is not None:
         _check_tasks("log_variance", log_variance, z_by_task)
-        for task, s in log_variance.items():
-            # With [1] all tasks would give [T, 1]. It would broadcast against their losses [T].
-            if s.ndim:
-                raise ValueError(
-                    f"log_variance[{task!r}] must have shape [], got {list(s.shape)}; "
-                    "use .squeeze() if it has one element"
-                )
+        log_variance = {t: _scalar(s, f"log_variance[{t!r}]") for t, s in log_variance.items()}
     # All tasks are checked before the first loss is computed, so errors come at once.
     relations = {task: _equal_label(labels_by_task[task], z) for task, z in z_by_task.items()}
     groups = contrast_by_head(z_by_task, relations, temperature)
@@ -168,15 +162,19 @@ def _positive(temperature: float | Tensor, name: str = "temperature") -> float |
     """
     value = temperature
     if isinstance(temperature, Tensor):
-        if temperature.numel() != 1:
-            raise ValueError(
-                f"{name} must be a number or have one element, got shape {list(temperature.shape)}"
-            )
-        temperature = temperature.reshape(())
+        temperature = _scalar(temperature, name)
         value = temperature.item()
     if not 0 < value < math.inf:
         raise ValueError(f"{name} must be positive, got {value}")
     return temperature
+
+
+def _scalar(value: Tensor, name: str) -> Tensor:
+    """Returns a tensor with one element without dimensions. Raises ValueError for another size."""
+    if value.numel() != 1:
+        shape = list(value.shape)
+        raise ValueError(f"{name} must be a number or have one element, got shape {shape}")
+    return value.reshape(())
 
 
 def _equal_label(labels: Tensor, z: Tensor) -> EqualLabel:

@@ -144,12 +144,16 @@ def test_one_entry_that_is_not_finite_is_found(
         CALLS[name](z, 0.1)
 
 
-def test_a_log_variance_with_a_dimension_is_named_with_its_task() -> None:
+def test_a_log_variance_has_one_element_with_or_without_a_dimension() -> None:
     """[T, 1] would broadcast against the losses [T]."""
-    s = {"1": torch.tensor(0.5), "2": torch.zeros(1)}
-    message = r"log_variance\['2'\] must have shape \[\], got \[1\]; use .squeeze"
+    given, s = case_a("1", "2"), torch.tensor(0.5)
+    losses = [
+        mtcon(*given, temperature=0.1, log_variance={"1": s, "2": each}) for each in (s, s[None])
+    ]
+    assert losses[0] == losses[1]
+    message = r"log_variance\['2'\] must be a number or have one element, got shape \[2\]"
     with pytest.raises(ValueError, match=message):
-        mtcon(*case_a("1", "2"), temperature=0.1, log_variance=s)
+        mtcon(*given, temperature=0.1, log_variance={"1": s, "2": torch.zeros(2)})
 
 
 def test_a_task_without_labels_adds_no_log_variance() -> None:

@@ -19,14 +19,15 @@ EPSILON = 1e-7
 
 @contextmanager
 def evaluating(network: Network) -> Iterator[None]:
-    """Puts the network into eval mode without gradients, and restores its mode afterwards."""
+    """Puts the network into eval mode without gradients, and restores its mode afterwards.
+
+    Not after an error, which ends a training.
+    """
     was_training = network.training
     network.eval()
-    try:
-        with torch.inference_mode():
-            yield
-    finally:
-        network.train(was_training)
+    with torch.inference_mode():
+        yield
+    network.train(was_training)
 
 
 def extract_features(
@@ -48,18 +49,17 @@ def extract_features(
     """
     batches = []
     # cuDNN would time its algorithms again for each split's last batch, because its size differs.
+    # After an error the next training sets it by `settle`.
     tried, torch.backends.cudnn.benchmark = torch.backends.cudnn.benchmark, False
-    try:
-        with (
-            evaluating(network),
-            torch.autocast(device.type, autocast_dtype, enabled=autocast_dtype is not None),
-        ):
-            for start in range(0, len(rows), batch_size):
-                pixels = torch.from_numpy(images[rows[start : start + batch_size]])
-                x_NCHW = evaluation_views(send(pixels, device), views)
-                batches.append(network.features(x_NCHW) if head is None else network(x_NCHW)[head])
-    finally:
-        torch.backends.cudnn.benchmark = tried
+    with (
+        evaluating(network),
+        torch.autocast(device.type, autocast_dtype, enabled=autocast_dtype is not None),
+    ):
+        for start in range(0, len(rows), batch_size):
+            pixels = torch.from_numpy(images[rows[start : start + batch_size]])
+            x_NCHW = evaluation_views(send(pixels, device), views)
+            batches.append(network.features(x_NCHW) if head is None else network(x_NCHW)[head])
+    torch.backends.cudnn.benchmark = tried
     # A single copy to the CPU at the end: a copy per batch would be a device synchronisation, and
     # the device would be idle while the next batch is read.
     return torch.cat([h_ND.float() for h_ND in batches]).cpu()

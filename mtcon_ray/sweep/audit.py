@@ -7,7 +7,7 @@ networks cannot be repaired and are only named.
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
 from mtcon_ray.base import paths
 from mtcon_ray.base.status import Status
@@ -24,10 +24,6 @@ from mtcon_ray.tracking.own_runs import runs_of
 from mtcon_ray.tracking.provenance import CACHE, FINGERPRINT
 from mtcon_ray.tracking.sender import DRAIN_SECONDS, Sender, forget_sent, num_unsent
 from mtcon_ray.training import checkpoint
-
-if TYPE_CHECKING:
-    from mlflow import MlflowClient
-    from mlflow.entities import Run
 
 # Metric of every trained epoch. Its steps are compared singly.
 LOSS = "loss"
@@ -98,9 +94,9 @@ class Audit:
             why = f"{left} events of {self.folder.name!r} are not sent yet: {sender.reason}"
             raise TrackingError(f"{why}; solve this and repeat the command")
 
-    def _tracking_problems(self, client: "MlflowClient", uri: str) -> Iterator[Finding]:
+    def _tracking_problems(self, client: Any, uri: str) -> Iterator[Finding]:
         """Yields the problem of the experiment, or the problems of its runs. Only reads."""
-        experiment, runs = self.spec.tracking.experiment, dict[str, "list[Run]"]()
+        experiment, runs = self.spec.tracking.experiment, dict[str, list[Any]]()
         if (place := client.get_experiment_by_name(experiment)) is not None:
             try:
                 server.check_experiment(place, uri, self.folder.parents[1])
@@ -159,7 +155,7 @@ class Audit:
 
 
 def _run_problems(
-    client: "MlflowClient", uri: str, name: str, events: list[Event], runs: "list[Run]"
+    client: Any, uri: str, name: str, events: list[Event], runs: list[Any]
 ) -> Iterator[Finding]:
     """Yields differences of a run in MLflow from its events. `runs` has active runs first."""
     where = f"MLflow, run {name}"

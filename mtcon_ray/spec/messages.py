@@ -18,15 +18,8 @@ MEMBER = re.compile(r"int|float|str|bool|(constrained-|tuple\[|dict\[).*")
 RULE = re.compile(
     r"\w+ should (.+?)(?:, (?:unable|got) .*| or (?:instance|object) .*| after validation.*)?"
 )
-# Ideas of other programs, as keys or names of kinds, and their form here.
-IDEAS = {
-    r"model\.encoder\.(resnet(?:34|101|152)|(?:convnext|efficientnet|densenet|swin|vit_)\w+)": (
-        r"; write model.encoder: {name: torchvision, model: \1}"
-    ),
-    r"method\.tasks": "; task is one task of data.tasks, and mtcon has a head for each of them",
-    r"(.*\.)?(ema\w*|momentum_encoder|teacher)": "; train.ema averages the network, and "
-    "moco has a momentum encoder, with method.teacher_momentum",
-}
+# Networks of torchvision that have no encoder of their own.
+TORCHVISION = re.compile(r"resnet(?:34|101|152)|(?:convnext|efficientnet|densenet|swin|vit_)\w+")
 MAX_SHOWN = 200
 MAX_LINES = 20
 
@@ -60,11 +53,13 @@ def _line(problem: Any, location: Location, model: type[Spec]) -> str:
     """Returns the line of a problem for which `_rule` returns None."""
     match problem["type"]:
         case "extra_forbidden":
-            message = f"unknown key{_idea(location) or _near_key(problem['loc'], model)}"
+            message = f"unknown key{_near_key(problem['loc'], model)}"
         case "union_tag_invalid":
             place = tuple(key for key in location if isinstance(key, str))  # without list indices
             choice, tag = choice_fields(model)[place], problem["ctx"]["tag"]
-            near = _idea((*location, tag)) or nearest(tag, choice.table)
+            near = nearest(tag, choice.table)
+            if place == ("model", "encoder") and TORCHVISION.fullmatch(tag):
+                near = f"; write model.encoder: {{name: torchvision, model: {tag}}}"
             message = f"unknown {choice.key} {tag!r}{near}"
             location = (*location, choice.key)
         case "missing" | "union_tag_not_found" as kind:
@@ -77,13 +72,6 @@ def _line(problem: Any, location: Location, model: type[Spec]) -> str:
             message = f"{problem['msg']}, got {_shown(problem['input'])}"
     path = ".".join(map(str, location))
     return f"{path}: {message}" if path else message
-
-
-def _idea(location: Location) -> str:
-    """Returns the end of a message about a key or kind that other programs have, else ""."""
-    path = ".".join(map(str, location))
-    found = ((re.fullmatch(pattern, path), text) for pattern, text in IDEAS.items())
-    return next((match.expand(text) for match, text in found if match), "")
 
 
 def _rule(problem: Any) -> str | None:

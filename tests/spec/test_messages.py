@@ -25,9 +25,9 @@ method: {name: mtcon, temperature_by_task: {shape: 0.0000001}}
 model: {encoder: resnet34}
     unknown name 'resnet34'; write model.encoder: {name: torchvision, model: resnet34}
 method: {name: supcon, task: shape, tasks: [shape]}
-    method.tasks: unknown key; task is one task of data.tasks, and mtcon has a head for each
+    method.tasks: unknown key; did you mean 'task'?
 method: {name: mtcon, ema: 0.99}
-    method.ema: unknown key; train.ema averages the network, and moco has a momentum encoder
+    method.ema: unknown key; did you mean 'train.ema'?
 method: {name: mtcn}
     method.name: unknown name 'mtcn'; did you mean 'mtcon'?
 method: {name: supcon, task: shap}

@@ -11,7 +11,7 @@ from pyarrow.types import is_floating
 from mtcon_ray.base.registry import expanded
 from mtcon_ray.cli.infer_labels import Texts, guess_labels
 from mtcon_ray.cli.spec_template import Draft, spec_name
-from mtcon_ray.data.cells import WORDS_FOR_NOTHING, texts_of
+from mtcon_ray.data.cells import WORDS_FOR_NOTHING
 from mtcon_ray.data.image_archive import open_files
 from mtcon_ray.data.image_files import ImageFolder
 from mtcon_ray.data.image_names import IMAGE_ENDINGS, ROW_ENDINGS, is_image
@@ -49,7 +49,7 @@ def infer_columns(csv: Path, images: Path) -> Draft:
     open_files(images)  # refuses another path before the table is read
     table = read_table_file(csv)
     image, images = _image_column(table, images)
-    texts = {c: texts_of(cells) for c, cells in table.columns.items() if c != image}
+    texts = {c: column.counts for c, column in table.columns.items() if c != image}
     named = {c: splits for c in texts if (splits := _named_splits(c, texts[c]))}
     split = next((c for c, splits in named.items() if _is_complete(splits, texts[c], table)), None)
     group = _group_column({c: found for c, found in texts.items() if c != split})
@@ -78,16 +78,17 @@ def _image_column(table: TableFile, images: Path) -> tuple[str, Path]:
     for place in [images, images.parent] if images.is_dir() else [images]:
         for column in columns_of_files(table, open_files(place)):
             return column, place
-    for column, cells in table.columns.items():
-        if str(cells[0]).lower().endswith(IMAGE_ENDINGS):
+    for column, found in table.columns.items():
+        if found.cells[0].lower().endswith(IMAGE_ENDINGS):
             return column, images
     # Names of images repeat least.
-    column = max(table.columns, key=lambda c: len(texts_of(table.columns[c])))
+    column = max(table.columns, key=lambda c: len(table.columns[c].counts))
+    names = table.columns[column].cells.tolist()
     fields = {"csv": str(table.path), "images": str(images), "tasks": ()}
     source = TableSource(TableSource.Spec.model_validate(fields))
     raise DataError(
         f"{table.path} must have a column with the images' paths below {images}, got columns "
-        f"{', '.join(table.columns)}{source.same_file(list(table.columns[column]), column)}"
+        f"{', '.join(table.columns)}{source.same_file(names, column)}"
     )
 
 
@@ -138,7 +139,7 @@ def infer_hf(folder: Path) -> Draft:
     plain = [c for c, kind in kinds.items() if is_plain(kind)]
     cells = files.read_columns(plain).columns
     guess = guess_labels(
-        {c: texts_of(cells[c]) for c in plain},
+        {c: cells[c].counts for c in plain},
         certain=[c for c in plain if hasattr(files.features[c], "names")],
         floats=[c for c in plain if is_floating(kinds[c])],
         separator=LIST_SEPARATOR,
@@ -155,7 +156,7 @@ def infer_hf(folder: Path) -> Draft:
 def _is_set(files: RowFiles, column: str) -> bool:
     """Returns True if a column of lists is a label set."""
     table = files.read_columns([column])
-    cells = texts_of(table.columns[column])
+    cells = table.columns[column].counts
     names = {name for cell in cells for name in cell.split(LIST_SEPARATOR)}
     # Sentences may hold the separator.
     return 2 <= len(names) <= MAX_NAMES and column not in table.unclear

@@ -4,10 +4,9 @@ Readers of tables and `init` use the same definition.
 """
 
 import re
-from collections import Counter
 from collections.abc import Iterable
 
-import numpy as np
+from mtcon_ray.spec.problem import UNKNOWN_BIT
 
 # Words written by other programs into a cell without a value, in lower case.
 WORDS_FOR_NOTHING = {
@@ -21,13 +20,6 @@ ZERO_DECIMALS = re.compile(r"(?<=[01])\.0+$")
 PRINTED_LIST = re.compile(r"\[[^]]*\]|\{[^}]*\}|\([^)]*\)|\[\s*[\[{(].*\]", re.DOTALL)
 # The square of a larger number, summed over a large table, exceeds float64.
 LARGEST_NUMBER = 1e150
-
-
-def texts_of(cells: np.ndarray) -> dict[str, int]:
-    """Returns the number of cells with each different text, without empty cells."""
-    counts = Counter(cells.tolist())
-    del counts[""]
-    return counts
 
 
 def words_for_nothing(names: Iterable[str]) -> set[str]:
@@ -48,10 +40,13 @@ def words_for_nothing(names: Iterable[str]) -> set[str]:
 def bit_of(text: str) -> int:
     """Returns 1 for 1, true and yes, 0 for 0, false and no.
 
-    MINUS_ONE for -1, which is no in CelebA, and uncertain in CheXpert. NO_BIT for any other text.
+    MINUS_ONE for -1, which is no in CelebA, and uncertain in CheXpert. UNKNOWN_BIT for no text, and
+    NO_BIT for any other text.
     Numbers may have a decimal point, which pandas writes if some cells are empty.
     """
-    return BITS.get(ZERO_DECIMALS.sub("", text.strip().lower()), NO_BIT)
+    return (
+        UNKNOWN_BIT if not text else BITS.get(ZERO_DECIMALS.sub("", text.strip().lower()), NO_BIT)
+    )
 
 
 def parts_of(text: str, separator: str) -> list[str]:

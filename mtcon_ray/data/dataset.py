@@ -126,9 +126,10 @@ def check_dataset(spec: DataSpec, view_size: int, store: Path) -> CheckedData:
     source = _source(spec, fetch(wanted, store))
     labels, size = read_table(source), store_size(spec, view_size)
     downloads = {f.url: 0 if f.place(store).exists() else f.num_bytes for f in found.values()}
-    stored = check_room(source, len(labels), size, store, sum(downloads.values()))
+    signature = source.signature()
+    stored = check_room(signature, len(labels), size, store, sum(downloads.values()))
     if stored is None:
-        key = (source.signature(), size, source.max_bad_fraction)
+        key = (signature, size, source.max_bad_fraction)
         if key not in _seen or key[0] is None:
             _seen[key] = source.check_images(size)
         bad, warning = _seen[key]

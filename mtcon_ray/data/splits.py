@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import numpy as np
 
+from mtcon_ray.data.column import Column
 from mtcon_ray.data.table_file import TableFile
 from mtcon_ray.spec.data.base import Split
 
@@ -45,9 +46,9 @@ def named_split(table: TableFile, column: str) -> np.ndarray:
     Raises DataError if the column is absent, has an empty cell, or a value without a split's name.
     """
     cells = table.column(column, "data.split_column; null draws a split")
-    names = split_names({cell for cell in cells if cell.strip()}, column)
+    names = split_names(filter(str.strip, cells.texts), column)
     code = {value: SPLITS.index(name) for value, name in names.items()}
-    split = np.array([code.get(cell, LEFT_OUT) for cell in cells], dtype=np.int8)
+    split = cells.mapped(lambda text: code.get(text, LEFT_OUT), np.int8)
     rule = (
         "name a split in each row: train, val, test, or names for these (training, validation, "
         "valid, dev, testing, eval; 0, 1 and 2 in a column whose name says split, partition or "
@@ -66,14 +67,20 @@ def drawn_split(
     the split with the most items missing from its share in `fractions`. The result depends on the
     groups and their sizes, not on the order of the items.
     """
-    names, group_of_item, sizes = np.unique(groups, return_inverse=True, return_counts=True)
-    order = np.random.default_rng(seed).permutation(len(names))
-    room = np.array(fractions) * len(groups)
-    split_of_group = np.zeros(len(names), dtype=np.int8)
-    for group in order[np.argsort(-sizes[order], kind="stable")]:
-        split_of_group[group] = room.argmax()
-        room[split_of_group[group]] -= sizes[group]
-    return split_of_group[group_of_item]
+    column = Column.of(groups)
+    sizes = np.bincount(column.codes)
+    order = np.random.default_rng(seed).permutation(len(sizes))
+    order = order[np.argsort(-sizes[order], kind="stable")]
+    room, split_of_group = (
+        [share * len(groups) for share in fractions],
+        np.zeros(len(sizes), np.int8),
+    )
+    chosen = []
+    for size in sizes[order].tolist():  # lists: a million groups take half a second
+        chosen.append(room.index(max(room)))
+        room[chosen[-1]] -= size
+    split_of_group[order] = chosen
+    return np.asarray(split_of_group[column.codes])
 
 
 def stratified_split(
@@ -121,7 +128,8 @@ def common(strata: np.ndarray, groups: np.ndarray) -> np.ndarray:
     return np.array([best[group] for group in groups], dtype=object)
 
 
-def num_straddling(groups: np.ndarray, split: np.ndarray) -> int:
+def num_straddling(groups: Column, split: np.ndarray) -> int:
     """Returns the number of groups with items in several splits. "" is not a group."""
-    pairs = {(group, int(part)) for group, part in zip(groups, split, strict=True) if group != ""}
-    return sum(number > 1 for number in Counter(group for group, _ in pairs).values())
+    pairs = np.unique(groups.codes * np.int64(len(SPLITS) + 1) + split + 1) // (len(SPLITS) + 1)
+    found, counts = np.unique(pairs, return_counts=True)
+    return int(((counts > 1) & (groups.texts[found] != "")).sum())

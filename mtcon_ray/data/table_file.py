@@ -10,13 +10,14 @@ from pathlib import Path
 import numpy as np
 
 from mtcon_ray.data import cells as meaning
+from mtcon_ray.data.column import Column
 from mtcon_ray.data.csv_rows import read_rows
 from mtcon_ray.data.image_names import PARQUET
 from mtcon_ray.data.parquet_file import read_parquet
 from mtcon_ray.data.text_file import read_attributes
 from mtcon_ray.errors import DataError, nearest
 from mtcon_ray.spec.data.own import LIST_SEPARATOR
-from mtcon_ray.spec.problem import MISSING, UNKNOWN_BIT
+from mtcon_ray.spec.problem import UNKNOWN_BIT
 
 # Rows times names of a column of lists. Each bit takes a byte.
 MAX_BITS = 10**9
@@ -24,20 +25,20 @@ MAX_BITS = 10**9
 
 @dataclass(frozen=True)
 class TableFile:
-    """Columns of text, object [N] of str by name.
+    """Columns of text by name.
 
     rows[i] is the row number of item i in the file. In a CSV the header is row 1. `warnings` apply
     to the file as a whole. `unclear` has a name that holds LIST_SEPARATOR, by column of lists.
     """
 
     path: Path
-    columns: dict[str, np.ndarray]
+    columns: dict[str, Column]
     rows: np.ndarray
     warnings: tuple[str, ...] = ()
     unclear: Mapping[str, str] = field(default_factory=dict)
 
-    def column(self, name: str, field: str = "") -> np.ndarray:
-        """Returns the cells of a column, object [N] of str, "" where empty.
+    def column(self, name: str, field: str = "") -> Column:
+        """Returns a column.
 
         Raises DataError if the column is absent, with the spec field that names it, if given.
         """
@@ -58,7 +59,7 @@ class TableFile:
             others = int(bad.sum()) - 1
             raise DataError(
                 f"column {column!r} of {self.path} must {rule}, got "
-                f"{self.columns[column][item]!r} in row {self.rows[item]}"
+                f"{self.columns[column].cells[item]!r} in row {self.rows[item]}"
                 + (f" and {others} more such rows" if others else "")
             )
 
@@ -80,12 +81,12 @@ def read_table_file(path: Path, what: str = "a table") -> TableFile:
         raise DataError(f"cannot read {what} {path}: {error.strerror}") from None
 
 
-def join_attributes(table: TableFile, images: np.ndarray, path: Path) -> TableFile:
+def join_attributes(table: TableFile, images: Column, path: Path) -> TableFile:
     """Returns the table with a column added for each attribute of a file in CelebA's format.
 
-    `images`, object [N] of str, are the table's image paths, matched by file name. Images absent
-    from the file get "". Raises DataError as `read_attributes` does, and if an attribute has the
-    name of a column, or the file has an image twice.
+    `images` are the table's image paths, matched by file name. Images absent from the file get "".
+    Raises DataError as `read_attributes` does, and if an attribute has the name of a column, or the
+    file has an image twice.
     """
     names, values = read_attributes(path)
     row_of = {name: row for row, name in enumerate(names)}
@@ -94,22 +95,18 @@ def join_attributes(table: TableFile, images: np.ndarray, path: Path) -> TableFi
     if taken := sorted(table.columns.keys() & values.keys()):
         raise DataError(f"{path} must name other attributes than columns, got {taken[0]!r}")
     # The row -1 of an absent image is the added last entry.
-    rows = [row_of.get(str(image).rpartition("/")[2], -1) for image in images]
+    rows = images.mapped(lambda image: row_of.get(image.rpartition("/")[2], -1), int)
     columns = {
-        attribute: np.array([*map(str, column.tolist()), ""], dtype=object)[rows]
+        attribute: Column.of([*map(str, column.tolist()), ""]).rows(rows)
         for attribute, column in values.items()
     }
     return replace(table, columns=table.columns | columns)
 
 
-def encode_classes(cells: np.ndarray) -> tuple[np.ndarray, tuple[str, ...]]:
+def encode_classes(column: Column) -> tuple[np.ndarray, tuple[str, ...]]:
     """Returns each cell's class index, int64 [N], MISSING where empty, and sorted class names."""
-    # A set and a dictionary: np.unique sorts all cells, which takes ten times as long.
-    texts = cells.tolist()
-    names = sorted({*texts} - {""})
-    code_of = {name: code for code, name in enumerate(names)} | {"": MISSING}
-    codes = np.fromiter(map(code_of.__getitem__, texts), dtype=np.int64, count=len(texts))
-    return codes, tuple(str(name) for name in names)
+    num_empty = int("" in column.texts[:1])  # "" comes first, and becomes MISSING, -1
+    return column.codes.astype(np.int64) - num_empty, (*column.texts[num_empty:],)
 
 
 def read_bits(table: TableFile, columns: Sequence[str]) -> np.ndarray:
@@ -121,9 +118,7 @@ def read_bits(table: TableFile, columns: Sequence[str]) -> np.ndarray:
     """
     bits = np.empty((len(table.rows), len(columns)), dtype=np.uint8)
     for place, column in enumerate(columns):
-        codes, texts = encode_classes(table.column(column))
-        # MISSING, -1, selects the last entry.
-        bits[:, place] = np.array([*map(meaning.bit_of, texts), UNKNOWN_BIT])[codes]
+        bits[:, place] = table.column(column).mapped(meaning.bit_of, np.uint8)
         rule = "hold 0 and 1, -1 and 1, true and false, yes and no, or nothing"
         table.refuse(bits[:, place] == meaning.NO_BIT, column, rule)
     with_no = np.flatnonzero((bits == 0).any(axis=0))
@@ -150,9 +145,9 @@ def read_lists(table: TableFile, column: str, separator: str) -> tuple[np.ndarra
             f"names in column {column!r} of {table.path} must not hold {LIST_SEPARATOR}, which "
             f"separates them, got {table.unclear[column]!r}; replace it in the names"
         )
-    printed = np.array([meaning.is_printed_list(cell, separator) for cell in cells])
+    printed = cells.mapped(lambda text: meaning.is_printed_list(text, separator), bool)
     table.refuse(printed, column, f"hold names with {separator!r} between them and no brackets")
-    lists = [meaning.parts_of(cell, separator) for cell in cells]
+    lists = [meaning.parts_of(text, separator) for text in cells.texts]
     names = tuple(sorted({part for parts in lists for part in parts}))
     if len(names) * len(cells) > MAX_BITS:
         raise DataError(
@@ -161,11 +156,11 @@ def read_lists(table: TableFile, column: str, separator: str) -> tuple[np.ndarra
             f"{len(names):,}; keep the frequent names"
         )
     place = {name: index for index, name in enumerate(names)}
-    bits = np.zeros((len(cells), len(names)), dtype=np.uint8)
-    for item, parts in enumerate(lists):
-        bits[item, [place[part] for part in parts]] = 1
+    bits = np.zeros((len(lists), len(names)), dtype=np.uint8)
+    for row, parts in zip(bits, lists, strict=True):
+        row[[place[part] for part in parts]] = 1
     bits[[not parts for parts in lists]] = UNKNOWN_BIT
-    return bits, names
+    return bits[cells.codes], names
 
 
 def read_numbers(table: TableFile, column: str) -> np.ndarray:
@@ -176,7 +171,11 @@ def read_numbers(table: TableFile, column: str) -> np.ndarray:
     import pandas as pd
 
     cells = table.column(column)
-    numbers = np.asarray(pd.to_numeric(cells, errors="coerce"), dtype=float)
-    bad = (cells != "") & ~(np.abs(numbers) <= meaning.LARGEST_NUMBER)
-    table.refuse(bad, column, f"hold finite numbers or nothing, at most {meaning.LARGEST_NUMBER:g}")
-    return numbers
+    numbers = np.asarray(pd.to_numeric(cells.texts, errors="coerce"), dtype=float)
+    bad = (cells.texts != "") & ~(np.abs(numbers) <= meaning.LARGEST_NUMBER)
+    table.refuse(
+        bad[cells.codes],
+        column,
+        f"hold finite numbers or nothing, at most {meaning.LARGEST_NUMBER:g}",
+    )
+    return np.asarray(numbers[cells.codes])

@@ -1,5 +1,6 @@
 """Tests of what a cell says: nothing, yes or no, a number, or a name in several spellings."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -7,6 +8,7 @@ import pytest
 
 from mtcon_ray.data import cells
 from mtcon_ray.data.class_names import MAX_SHOWN, doubtful_names
+from mtcon_ray.data.column import Column
 from mtcon_ray.data.table_file import TableFile, read_bits, read_numbers
 from mtcon_ray.errors import DataError
 from mtcon_ray.spec.problem import UNKNOWN_BIT
@@ -15,7 +17,7 @@ from mtcon_ray.spec.problem import UNKNOWN_BIT
 def table(**columns: str) -> TableFile:
     """Returns a table of these columns, whose cells are separated by spaces; _ stands for none."""
     parts = {n: text.replace("_", "").split(" ") for n, text in columns.items()}
-    found = {name: np.array(part, dtype=object) for name, part in parts.items()}
+    found = {name: Column.of(part) for name, part in parts.items()}
     return TableFile(Path("labels.csv"), found, np.arange(len(next(iter(parts.values())))) + 2)
 
 
@@ -34,8 +36,7 @@ def test_bits_have_many_spellings(text: str, bits: list[int]) -> None:
 
 @pytest.mark.parametrize("cell", ["2", "-2", "0.5", "maybe", "1.0.0", "nan", " ", "٣"])
 def test_other_texts_are_no_bits(cell: str) -> None:
-    found = table(a="1 0")
-    found.columns["a"][1] = cell
+    found = replace(table(a="1 0"), columns={"a": Column.of(["1", cell])})
     with pytest.raises(DataError, match=f"'a' .* hold 0 and 1, .* got '{cell}' in row 3"):
         read_bits(found, ["a"])
 

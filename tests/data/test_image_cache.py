@@ -123,8 +123,8 @@ def test_room_is_needed_only_for_what_is_not_decoded(
     interrupt(source, 200, 100, tmp_path, after=64)
     free_disk(monkeypatch, 4_500_000)
     with pytest.raises(ResourceError, match="GB free"):
-        check_room(source, 200, 101, tmp_path)
-    assert check_room(source, 200, 100, tmp_path) is None
+        check_room(source.signature(), 200, 101, tmp_path)
+    assert check_room(source.signature(), 200, 100, tmp_path) is None
     assert len(open_image_cache(source, 200, 100, tmp_path, None).images) == 200
 
 

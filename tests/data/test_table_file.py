@@ -20,7 +20,7 @@ def test_the_separator_is_that_of_the_header(tmp_path: Path, separator: str) -> 
     path = tmp_path / "labels.csv"
     rows = [["image", '"price, net; gross\t"', "kind"], ["0.jpg", '"1,5;2\t"', "a"]]
     path.write_text("\ufeff" + "\r\n".join(separator.join(cells) for cells in rows))
-    found = {name: [*cells] for name, cells in read_table_file(path).columns.items()}
+    found = {name: column.cells.tolist() for name, column in read_table_file(path).columns.items()}
     assert found == {"image": ["0.jpg"], "price, net; gross\t": ["1,5;2\t"], "kind": ["a"]}
 
 
@@ -87,7 +87,7 @@ def test_files_of_other_programs_are_read(
     expected = {c: [*cells] for c, cells in columns.items()}
     for name in ("a.csv", "b.csv"):
         table = read_table_file(tmp_path / name)
-        assert {c: [*cells] for c, cells in table.columns.items()} == expected
+        assert {c: column.cells.tolist() for c, column in table.columns.items()} == expected
         assert table.rows[-1] == rows
 
 
@@ -179,7 +179,7 @@ COLUMNS: dict[str, tuple[Any, list[str] | None]] = {
 def test_cells_are_those_of_a_csv(tmp_path: Path) -> None:
     values = {name: given for name, (given, _) in COLUMNS.items()}
     table = read_table_file(parquet(tmp_path, **values))
-    cells = {name: found.tolist() for name, found in table.columns.items()}
+    cells = {name: found.cells.tolist() for name, found in table.columns.items()}
     assert cells == {name: kept for name, (_, kept) in COLUMNS.items() if kept}
     assert table.rows.tolist() == [1, 2, 3]
 

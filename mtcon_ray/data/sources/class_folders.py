@@ -8,6 +8,7 @@ from pathlib import Path, PurePosixPath
 import numpy as np
 
 from mtcon_ray.data.class_names import doubtful_names
+from mtcon_ray.data.column import Column
 from mtcon_ray.data.image_archive import open_files
 from mtcon_ray.data.image_files import ImageFiles
 from mtcon_ray.data.image_names import FORMATS, is_hidden, is_image
@@ -67,7 +68,7 @@ class FolderSource(FilesSource):
         columns = dict(zip(self.spec.level_names, self._folders[1].T, strict=True))
         labels, classes, warnings = {}, {}, self._warnings()
         for level in (*self.spec.tasks, *self.spec.held_out):
-            labels[level], classes[level] = encode_classes(columns[level])
+            labels[level], classes[level] = encode_classes(Column.of(columns[level]))
             warnings += doubtful_names(level, classes[level], labels[level], self.names, "image")
         split, origin = self._read_split()
         return LabelTable(

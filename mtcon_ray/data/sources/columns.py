@@ -6,6 +6,7 @@ import numpy as np
 
 from mtcon_ray.data import splits
 from mtcon_ray.data.class_names import doubtful_names
+from mtcon_ray.data.column import Column
 from mtcon_ray.data.labels import LabelTable
 from mtcon_ray.data.sources.files import FilesSource
 from mtcon_ray.data.table_file import TableFile, encode_classes, read_bits, read_lists, read_numbers
@@ -79,20 +80,20 @@ class ColumnsSource(FilesSource):
         spec, table = self.spec, self.table
         groups = np.array(self.names, dtype=object)[rows]
         if spec.group_column is not None:
-            named = table.column(spec.group_column)[rows]
+            named = table.column(spec.group_column).cells[rows]
             # Prefixes distinguish an item without a group from a group with the item's name.
             groups = np.where(named == "", "image:" + groups, "group:" + named)
         if not spec.stratify:
             return splits.drawn_split(groups, fractions, spec.seed)
-        columns = [table.column(name)[rows] for name in spec.stratify]
+        columns = [table.column(name).cells[rows] for name in spec.stratify]
         strata = np.array(["\0".join(cells) for cells in zip(*columns, strict=True)], dtype=object)
         return splits.stratified_split(splits.common(strata, groups), groups, fractions, spec.seed)
 
     def doubts(self, split: np.ndarray) -> list[str]:
         """Returns warnings of images listed twice, and of images or groups in several splits."""
-        names, group, found = np.array(self.names, dtype=object), self.spec.group_column, []
+        names, group, found = Column.of(self.names), self.spec.group_column, []
         fault = "are in more than one split: accuracies will be too high"
-        if repeats := len(names) - len({*names}):
+        if repeats := len(names) - len(names.texts):
             found.append(f"{repeats} rows of {self.table.path} repeat the image of another row")
         columns = {"images": names}
         if group is not None:

@@ -9,6 +9,7 @@ from typing import ClassVar, NamedTuple
 
 import numpy as np
 
+from mtcon_ray.data.column import Column
 from mtcon_ray.data.image_files import ImageFolder
 from mtcon_ray.data.labels import LabelTable
 from mtcon_ray.data.sources.files import DataSource, FilesSource
@@ -67,7 +68,7 @@ class DownloadSource(DataSource):
 
     def encoded(self, label: str) -> tuple[np.ndarray, tuple[str, ...]]:
         """Returns each item's class index, int64 [N], MISSING where unknown, and class names."""
-        return encode_classes(self.cells(label))
+        return encode_classes(Column.of(self.cells(label)))
 
     def bits(self) -> tuple[np.ndarray, tuple[str, ...]]:
         """Returns the bits of the label set, uint8 [N, L], and its L names."""

@@ -38,12 +38,12 @@ class MedicSource(PhotosSource):
     def names(self) -> list[str]:
         found = []
         for table in self._tables:
-            paths = [path.removeprefix(BELOW) for path in table.column("image_path")]
+            paths = [path.removeprefix(BELOW) for path in table.column("image_path").cells]
             found += self.inside(paths, table.path)
         return found
 
     def cells(self, label: str) -> np.ndarray:
-        return np.concatenate([table.column(label) for table in self._tables])
+        return np.concatenate([table.column(label).cells for table in self._tables])
 
     def read_split(self) -> np.ndarray:
         sizes = [len(table.rows) for table in self._tables]

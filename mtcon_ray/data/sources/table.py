@@ -39,8 +39,8 @@ class TableSource(ColumnsSource):
     def names(self) -> list[str]:
         column, table = self.spec.image_column, self.table
         cells = table.column(column, "data.image_column")
-        table.refuse(cells == "", column, "name an image")
-        names = self.files.relative(list(cells))
+        table.refuse(cells.mapped("".__eq__, bool), column, "name an image")
+        names = self.files.relative(cells.cells.tolist())
         outside = self.files.find_outside(names)
         if outside is not None:
             name, cause = names[outside], "; a link leads outside: copy the files by `cp -rL`"
@@ -48,7 +48,7 @@ class TableSource(ColumnsSource):
                 cause = self.same_file([name], column)
             raise DataError(
                 f"column {column!r} of {table.path} must name files inside {self.spec.images}, "
-                f"got {cells[outside]!r} in row {table.rows[outside]}{cause}"
+                f"got {cells.cells[outside]!r} in row {table.rows[outside]}{cause}"
             )
         return names
 
@@ -104,7 +104,7 @@ class TableSource(ColumnsSource):
 def columns_of_files(table: TableFile, files: ImageFiles) -> Iterator[str]:
     """Yields each column that names existing files in more than half of a sample of its rows."""
     for column, cells in table.columns.items():
-        names = files.relative(cells[evenly(len(cells), NUM_TRIED)])
+        names = files.relative(cells.cells[evenly(len(cells), NUM_TRIED)])
         if sum(map(files.exists, names)) > len(names) / 2:
             yield column
 

@@ -32,7 +32,7 @@ class UcMercedSource(PhotosSource):
     @cached_property
     def _items(self) -> np.ndarray:
         """The items' names such as agricultural00, object [N] of str."""
-        return self._table.column(next(iter(self._table.columns)))
+        return self._table.column(next(iter(self._table.columns))).cells
 
     @cached_property
     def names(self) -> list[str]:

@@ -63,14 +63,14 @@ class ZapposSource(PhotosSource):
     def names(self) -> list[str]:
         # Found by their ids: a brand's folder ending in a dot has other names on some systems.
         found = {_cid(name): name for name in sorted(self.files.names(), reverse=True)}
-        ids = self._csv.column("CID")
+        ids = self._csv.column("CID").cells
         names = [found.get(cid, f"{cid.replace('-', '.')}.jpg") for cid in ids]
         return self.inside(names, self._csv.path)
 
     def cells(self, label: str) -> np.ndarray:
         if label == "brand":
             return np.array([_brand(name) for name in self.names], dtype=object)
-        cells = self._csv.column(COLUMNS[label])
+        cells = self._csv.column(COLUMNS[label]).cells
         values = {cell: {v.strip() for v in cell.split(";")} - {""} for cell in set(cells)}
         names = {"closure": CLOSURES[self.spec.closures], "gender": GENDERS}.get(label)
         if names is not None:
@@ -83,10 +83,10 @@ class ZapposSource(PhotosSource):
         return np.array([single[cell] for cell in cells], dtype=object)
 
     def read_split(self) -> np.ndarray:
-        cids = self._csv.column("CID")
+        cids = self._csv.column("CID").cells
         if self.spec.split == "csn":
             return self._csn_split(cids)
-        return self.drawn(self._csv.column(COLUMNS["category"]), cids)
+        return self.drawn(self._csv.column(COLUMNS["category"]).cells, cids)
 
     def _csn_split(self, cids: np.ndarray) -> np.ndarray:
         """Returns the split implied by CSN's triplets. Images in no list are in no split."""

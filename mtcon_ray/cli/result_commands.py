@@ -44,12 +44,14 @@ def evaluate(checkpoint: Path, overrides: tuple[str, ...], root: Path, as_json: 
 
 @click.command()
 @options.recorded
-def report(name: str, root: Path) -> None:
+@click.option("--views", is_flag=True, help="Show augmented views of some images of the data.")
+def report(name: str, root: Path, views: bool) -> None:
     """Build a sweep's report, finished or not; print its path."""
     from mtcon_ray.display.build import build_report
 
     results = _with_predictions(root, name)
-    say(build_report(results, ui_command=ui_command(options.uri_of(results.spec, root))))
+    ui = ui_command(options.uri_of(results.spec, root))
+    say(build_report(results, ui_command=ui, with_views=views))
 
 
 @click.command("list")

@@ -184,6 +184,20 @@ def _views_by_kernel(
     return ops.normalise_(x_RCHW, moments_2C)
 
 
+def example_views(images: Tensor, spec: ViewsSpec, seed: int) -> np.ndarray:
+    """Returns a picture with a row per image: the image as it is evaluated, then views as trained.
+
+    images is uint8 [B, S, S, 3], the picture uint8 [B * size, (1 + V) * size, 3].
+    """
+    generator, B = torch.Generator().manual_seed(seed), len(images)
+    parameters = draw_parameters(B * spec.num_views, images.shape[1], spec, generator)
+    x_BVCHW = make_views(images, parameters, spec).unflatten(0, (B, spec.num_views))
+    x_BVCHW = torch.cat([evaluation_views(images, spec)[:, None], x_BVCHW], dim=1)
+    mean, std = torch.tensor([spec.mean, spec.std]).view(2, 3, 1, 1)
+    shown = (255 * (x_BVCHW * std + mean)).round().clamp(0, 255).byte()
+    return np.asarray(shown.permute(0, 3, 1, 4, 2).reshape(B * spec.size, -1, 3))
+
+
 @cache
 def view_kernel(device: torch.device) -> Callable[..., Tensor] | None:
     """Returns `coloured_crops`, or None on a CPU or, with a warning, if Triton does not run."""

@@ -10,12 +10,16 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from jinja2 import Environment, StrictUndefined
 from PIL import Image
 
 from mtcon_ray.base import paths
 from mtcon_ray.base.root_files import make_folder
+from mtcon_ray.data.dataset import open_dataset
 from mtcon_ray.data.disk import whole_file
+from mtcon_ray.data.sources.files import evenly
+from mtcon_ray.data.views import example_views
 from mtcon_ray.display import by_class, page, plotting
 from mtcon_ray.display import presentation as show
 from mtcon_ray.display.coordinates import coordinates
@@ -26,11 +30,14 @@ from mtcon_ray.display.results_table import leaderboard
 from mtcon_ray.export.search import Neighbour
 from mtcon_ray.records.results import SweepResults, objective_values
 
+EXAMPLES = 6  # images with views
 
-def build_report(results: SweepResults, *, ui_command: str) -> Path:
+
+def build_report(results: SweepResults, *, ui_command: str, with_views: bool = False) -> Path:
     """Writes <sweep>/report/index.html, which contains its figures. Returns its path.
 
-    Replaces an earlier report. `ui_command` is the command line to open the tracking UI.
+    Replaces an earlier report. `ui_command` is the command line to open the tracking UI. With
+    `with_views` the page shows images of the data, which it otherwise never does.
     """
     target = paths.report_page(results.folder)
     make_folder(target.parent)
@@ -41,7 +48,7 @@ def build_report(results: SweepResults, *, ui_command: str) -> Path:
         setup=setup,
         results=results,
         labels=results.labels,
-        figures=draw(results),
+        figures=[*draw(results), *(draw_views(results) if with_views else ())],
         leaderboard=leaderboard(results),
         accuracies=page.accuracies(results),
         by_class=list(by_class.parts(results)),
@@ -74,6 +81,22 @@ def draw(results: SweepResults) -> Iterator[tuple[str, str, str]]:
             "Of every trial by epoch, the winner on top.",
             _data_uri("png", epochs_figure(results)),
         )
+
+
+def draw_views(results: SweepResults) -> Iterator[tuple[str, str, str]]:
+    """Yields title, caption and data URI of the views of some images of the train split.
+
+    Decodes the images unless they are cached.
+    """
+    spec, store = results.spec, paths.cache_folder(results.folder.parents[1])
+    dataset = open_dataset(spec.data, view_size=spec.views.size, store=store)
+    rows = dataset.table.rows("train")
+    some = torch.from_numpy(dataset.images[rows[evenly(len(rows), EXAMPLES)]])
+    yield (
+        "Views",
+        "A row per image of the train split: as it is evaluated, then its random views in a step.",
+        _picture(example_views(some, spec.views, spec.seed)),
+    )
 
 
 def fill(template: str, **values: Any) -> str:

@@ -30,20 +30,23 @@ LINE_SECONDS = 1.0
 DATA_SECONDS = 5.0
 # At least a line per minute if epochs are not probed.
 SILENT_SECONDS = 60.0
+NOTEBOOK_COLUMNS = 100
 
 
 @dataclass(frozen=True)
 class Terminal:
-    """A stream to print to. `live` is True if its last line can be redrawn."""
+    """A stream to print to, a terminal with a last line to redraw (`live`), or a `notebook`."""
 
     stream: TextIO
     live: bool
+    notebook: bool = False
 
     @classmethod
     def of(cls, stream: TextIO | None = None) -> "Terminal":
         """Returns a stream, standard output by default, as a terminal. Respects TERM."""
         stream = stream or sys.stdout
-        return cls(stream, stream.isatty() and os.environ.get("TERM", "") not in ("", "dumb"))
+        is_live = stream.isatty() and os.environ.get("TERM", "") not in ("", "dumb")
+        return cls(stream, is_live, type(stream).__module__.startswith("ipykernel"))
 
     @property
     def columns(self) -> int | None:
@@ -146,6 +149,8 @@ class Console(Callbacks, AbstractContextManager["Console"]):
             self._log(f"{self._progress.name} ended: {self._progress.standing_text()}")
         if self._live:
             self._live.stop()
+        if self._terminal.notebook:
+            self._terminal.write("\n")
 
     def on_note(self, text: str) -> None:
         """Prints a note, also if quiet."""
@@ -211,6 +216,7 @@ class Console(Callbacks, AbstractContextManager["Console"]):
         if epoch < epochs and self._is_time(pause):
             loss = f", loss {metrics[LOSS]:.3f}" if LOSS in metrics else ""
             self._log(f"{trial} epoch {epoch}/{epochs}{self._score(value)}{loss}")
+        self._redraw()
 
     def on_end(self, trial: str, status: str, value: float | None, reason: str | None) -> None:
         """Shows the end of a trial and the progress of the sweep."""
@@ -240,8 +246,17 @@ class Console(Callbacks, AbstractContextManager["Console"]):
         line = f"[{show.duration_text(self._elapsed):>5}] {show.hanging(text)}"
         if self._live:
             self._live.console.print(cell(line), soft_wrap=True)
+        elif self._terminal.notebook:
+            self._terminal.write(f"\r{line:<{NOTEBOOK_COLUMNS}}\n")
         else:
             self._terminal.write(f"{line}\n")
+        self._redraw()
+
+    def _redraw(self) -> None:
+        """Shows the last line with a bar in a notebook, where `Live` needs another package."""
+        if self._terminal.notebook and not self._quiet and self._progress:
+            text = f"{self._progress.bar(20)} {self._progress.standing_text()}"
+            self._terminal.write(f"\r{text:<{NOTEBOOK_COLUMNS}.{NOTEBOOK_COLUMNS}}")
 
     def _is_time(self, seconds: float) -> bool:
         return monotonic() - self._last_line >= seconds

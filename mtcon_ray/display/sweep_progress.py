@@ -58,19 +58,26 @@ class SweepProgress:
         trial.status = status
         return trial
 
-    def seconds_left(self) -> float | None:
-        """Returns the time left at the pace of this command so far, None where unknown.
-
-        A future trial counts with the mean number of epochs of ended trials.
-        """
+    def epochs_left(self) -> float:
+        """Returns the epochs left. A future trial has the mean number of those of ended trials."""
         trials = self._all
         over = [t.epoch for t in trials if t.status in (Status.FINISHED, Status.PRUNED)]
         begun = [t for t in trials if t.status in (Status.RUNNING, Status.INTERRUPTED)]
         left = max(0, self.plan.num_trials - len(trials)) * fmean(over or [self.plan.epochs])
-        left += sum(max(0, t.epochs - t.epoch) for t in begun)
+        return left + sum(max(0, t.epochs - t.epoch) for t in begun)
+
+    def seconds_left(self) -> float | None:
+        """Returns the time left at the pace of this command so far, None where unknown."""
+        left = self.epochs_left()
         if self.began is None or not self.trained or not left:
             return None
         return left * (self.last - self.began) / self.trained
+
+    def bar(self, width: int) -> str:
+        """Returns a bar of the share of epochs that are done."""
+        done = sum(trial.epoch for trial in self._all)
+        filled = int(width * done / max(1, done + self.epochs_left()))
+        return "█" * filled + "░" * (width - filled)
 
     def standing_text(self) -> str:
         """Returns how many trials are done, the best value and the time left.

@@ -4,6 +4,7 @@ import io
 import json
 import re
 import shutil
+from base64 import b64decode
 from pathlib import Path
 
 import optuna
@@ -12,6 +13,7 @@ import pytest
 import yaml
 from optuna.storages import JournalStorage
 from optuna.storages.journal import JournalFileBackend
+from PIL import Image
 
 from mtcon_ray.base.lock import driver_lock
 from mtcon_ray.base.paths import event_file
@@ -206,6 +208,20 @@ def test_looking_at_a_sweep_writes_its_report_and_nothing_else(invoke: Invoke, s
     after = files()
     assert {name: text for name, text in after.items() if not name.startswith("report/")} == before
     assert "report/index.html" in after
+
+
+def test_a_report_shows_images_only_when_asked(invoke: Invoke, sweep: Path) -> None:
+    """The picture has a row for each of six images: the evaluated image, then two views."""
+    page = sweep / "report" / "index.html"
+    pictures = []
+    for options in ([], ["--views"]):
+        done = invoke("report", "tiny-1", *options)
+        assert done.exit_code == 0, done.output
+        pictures.append(re.findall(r"data:image/jpeg;base64,([^\"]+)", page.read_text()))
+    assert pictures[0] == []
+    [picture] = map(b64decode, pictures[1])
+    size = SPEC["views"]["size"]
+    assert Image.open(io.BytesIO(picture)).size == (3 * size, 6 * size)
 
 
 def test_trials_are_exported_as_an_optuna_study(invoke: Invoke, sweep: Path) -> None:

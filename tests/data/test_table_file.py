@@ -14,6 +14,12 @@ from mtcon_ray.errors import DataError
 from tests.data.labels import labels_of
 
 
+@pytest.fixture(autouse=True)
+def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Reads a CSV in several parts, as a large one."""
+    monkeypatch.setattr("mtcon_ray.data.csv_rows.PART", 2)
+
+
 @pytest.mark.parametrize("separator", [",", ";", "\t"])
 def test_the_separator_is_that_of_the_header(tmp_path: Path, separator: str) -> None:
     """Cells may contain other separators, and quoted cells the same one."""

@@ -57,6 +57,21 @@ def tty(monkeypatch: pytest.MonkeyPatch) -> Tty:
     return Tty()
 
 
+def test_a_notebook_redraws_a_bar_of_the_epochs(clock: SimpleNamespace) -> None:
+    class Output(io.StringIO):
+        """The standard output of a notebook, which returns to the start of a line at "\\r"."""
+
+    Output.__module__ = "ipykernel.iostream"
+    stream = Output()
+    with Console(Terminal.of(stream)) as console:
+        watch(console, clock)
+    shown = [line.rpartition("\r")[2].rstrip() for line in stream.getvalue().split("\n")]
+    assert "[ 0:20] trial-0000 epoch 2/4, val/accuracy 0.520, loss 2.000" in shown
+    assert "░" not in "".join(shown[:-2]), "each line replaces the bar"
+    assert shown[-2].startswith("█" * 20 + " 3/3 done; best 0.540")
+    assert f"\r███{17 * '░'} 0/3 done" in stream.getvalue(), "2 of 12 epochs"
+
+
 def test_plain_lines_tell_each_event_once(clock: SimpleNamespace) -> None:
     stream = io.StringIO()
     with Console(Terminal.of(stream)) as console:

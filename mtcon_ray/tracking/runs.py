@@ -151,7 +151,8 @@ class Runs:
         if name != server.PARENT:
             tags |= {"mtcon.trial": name, "mlflow.parentRunId": self.ids[server.PARENT]}
         tags["mtcon.sweep"] = self._folder.name
-        title = self._folder.name if name == server.PARENT else name
+        # With the sweep's name: MLflow compares trials of several sweeps.
+        title = self._folder.name if name == server.PARENT else f"{self._folder.name}/{name}"
         place, time_ms = self.experiment_id, event.time_ms
         run = self._client.create_run(place, start_time=time_ms, tags=tags, run_name=title)
         self.ids[name] = run.info.run_id

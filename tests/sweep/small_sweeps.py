@@ -72,10 +72,12 @@ def logged(root: Path, folder: Path) -> dict[str, Any]:
     children = [r for r in runs if r.data.tags.get("mlflow.parentRunId") == parent.info.run_id]
     assert len(children) == len(runs) - 1
     steps = {
-        r.info.run_name: [m.step for m in client.get_metric_history(r.info.run_id, "loss")]
+        r.data.tags["mtcon.trial"]: [
+            m.step for m in client.get_metric_history(r.info.run_id, "loss")
+        ]
         for r in children
     }
-    statuses = {r.info.run_name: r.info.status for r in children}
+    statuses = {r.data.tags["mtcon.trial"]: r.info.status for r in children}
     return {"parent": parent, "steps": steps, "statuses": statuses, "children": children}
 
 

@@ -145,7 +145,10 @@ def test_runs_in_mlflow_are_compared_and_sent_again(folder: Path, root: Path) ->
     client = MlflowClient(uri)
     experiment = client.get_experiment_by_name("mtcon-ray")
     assert experiment is not None
-    runs = {r.info.run_name: r for r in client.search_runs([experiment.experiment_id])}
+    runs = {
+        r.info.run_name.rpartition("/")[2]: r
+        for r in client.search_runs([experiment.experiment_id])
+    }
     first, second = runs["trial-0000"].info.run_id, runs["trial-0001"].info.run_id
     client.set_terminated(first, "FAILED")
     again = client.create_run(experiment.experiment_id, tags=runs["trial-0000"].data.tags)

@@ -88,7 +88,7 @@ def test_a_sweep_ends_with_a_winner_a_report_and_nested_runs(
     assert "loss" not in scores
     models = results.folder.glob("checkpoints/*/model.pt")
     assert [path.parent.name for path in models] == [best.name]
-    (winner,) = [r for r in seen["children"] if r.info.run_name == best.name]
+    (winner,) = [r for r in seen["children"] if r.info.run_name == f"tiny-1/{best.name}"]
     assert winner.data.tags["mtcon.device"] == "CPU"
     assert list(winner.data.params) == ["method.temperature"]
     stored = mlflow_artifacts(root).rglob("model.pt")

@@ -85,7 +85,7 @@ class Sweep:
         experiment = self.client.get_experiment_by_name(self.experiment)
         assert experiment is not None
         own = f"tags.`mtcon.sweep` = '{self.folder.name}'"
-        title = self.folder.name if name == "parent" else name
+        title = self.folder.name if name == "parent" else f"{self.folder.name}/{name}"
         runs = self.client.search_runs([experiment.experiment_id], own)
         return [run for run in runs if run.info.run_name == title]
 

@@ -12,9 +12,7 @@ GROUPS = Path("/sys/fs/cgroup")
 
 def usable_cpus() -> int:
     """Returns the number of CPUs of this process's affinity and quota, at least 1."""
-    has_affinity = hasattr(os, "sched_getaffinity")  # not on macOS
-    cpus = len(os.sched_getaffinity(0)) if has_affinity else os.cpu_count() or 1
-    return max(1, int(min(cpus, _quota())))
+    return max(1, int(min(len(os.sched_getaffinity(0)), _quota())))
 
 
 def _quota() -> float:

@@ -21,7 +21,7 @@ TOP = (SWEEPS, "comparisons", "store", "mlartifacts")
 # More than any small file has, such as a plan with thousands of downloads.
 MAX_SMALL_BYTES = 64_000_000
 # A descriptor for paths alone needs no permission to list the folder.
-_PLACE = os.O_DIRECTORY | getattr(os, "O_PATH", os.O_RDONLY)
+_PLACE = os.O_DIRECTORY | os.O_PATH
 
 
 def split_at_root(path: Path) -> tuple[Path, tuple[str, ...]]:

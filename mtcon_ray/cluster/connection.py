@@ -3,7 +3,6 @@
 import logging
 import os
 import re
-import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -186,7 +185,6 @@ def _open_session(environment: Mapping[str, str]) -> None:
 def sweep_environment(threads: int) -> dict[str, str]:
     """Returns variables for every process of a sweep: no usage reports, none of Tune's loggers."""
     is_local = not cluster_address() and (_is_ours or not ray.is_initialized())
-    loopback = "lo" if sys.platform == "linux" else "lo0"
     # Set by the user, or by an open session, of which the next sweep in it keeps the value.
     allocators = {os.environ[name] for name in ALLOCATOR_VARIABLES if name in os.environ}
     return {
@@ -201,7 +199,7 @@ def sweep_environment(threads: int) -> dict[str, str]:
         "TUNE_WARN_EXCESSIVE_EXPERIMENT_CHECKPOINT_SYNC_THRESHOLD_S": "0",
         "RAY_AIR_NEW_OUTPUT": "0",
         "OMP_NUM_THREADS": str(threads),
-        **({GLOO_VARIABLE: os.environ.get(GLOO_VARIABLE, loopback)} if is_local else {}),
+        **({GLOO_VARIABLE: os.environ.get(GLOO_VARIABLE, "lo")} if is_local else {}),
         # Expandable segments reduce fragmentation, which matters if trials share a GPU.
         **({ALLOCATOR_VARIABLES[0]: EXPANDABLE} if allocators <= {EXPANDABLE} else {}),
     }

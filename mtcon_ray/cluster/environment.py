@@ -1,7 +1,7 @@
 """Environment variables, working directory and private folder of a process that uses Ray.
 
 Files of local Rays, closed to all other users:
-<RAY_TMPDIR, else on Linux TMPDIR, else /tmp>/mtcon-ray-<user id>/
+<RAY_TMPDIR, else TMPDIR, else /tmp>/mtcon-ray-<user id>/
     ray/     sessions: sockets, logs and the processes' working directories
     token    the token of these Rays, unless the user has one
 """
@@ -10,7 +10,6 @@ import errno
 import os
 import secrets
 import stat
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -82,10 +81,8 @@ def private_folder() -> Path:
     Ray itself makes folders with write access for everybody. Raises MtconError if the folder cannot
     be made, or if it is a link or another user's.
     """
-    base = os.environ.get("RAY_TMPDIR")
-    if not base and sys.platform == "linux":  # macOS has a TMPDIR too long for a socket's path
-        base = os.environ.get("TMPDIR")
-    folder = working_folder() / (base or "/tmp") / f"mtcon-ray-{os.getuid()}"
+    base = os.environ.get("RAY_TMPDIR") or os.environ.get("TMPDIR") or "/tmp"
+    folder = working_folder() / base / f"mtcon-ray-{os.getuid()}"
     try:
         with suppress(FileExistsError):
             folder.mkdir(mode=0o700, parents=True)
@@ -131,7 +128,7 @@ def not_writable(error: OSError) -> MtconError:
     """Returns the message about a file that Ray cannot write, or a path too long for a socket."""
     return MtconError(
         f"Ray cannot use the folder of its sessions: {error}; set RAY_TMPDIR to a short path that "
-        "can be written (without it, Ray takes TMPDIR on Linux, then /tmp)"
+        "can be written (without it, Ray takes TMPDIR, then /tmp)"
     )
 
 

@@ -36,10 +36,6 @@ def load_recorded(path: Path, overrides: Iterable[str] = ()) -> RunSpec:
     Imports its plugins. Raises as `read_recorded`, also without consent to plugins.
     """
     raw = _read(path)
-    try:
-        parse_recorded(raw, str(path)).search.check_limit()
-    except ValueError:  # earlier versions accepted more trials than a grid has
-        del raw["search"]["num_trials"]
     for override in overrides:
         apply_override(raw, override)
     return parse_spec(raw, where=str(path))

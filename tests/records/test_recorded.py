@@ -5,9 +5,7 @@ from typing import Any
 
 import pytest
 
-from mtcon_ray.base.safe_yaml import dump_yaml
 from mtcon_ray.errors import SpecError
-from mtcon_ray.records.recorded import load_recorded
 from mtcon_ray.records.results import SweepResults
 from mtcon_ray.spec.run_spec import RunSpec, dump_spec, parse_recorded, parse_spec
 from tests.recorded import plan_with
@@ -33,16 +31,6 @@ def test_kinds_that_only_a_plugin_knows_have_the_common_fields(spec: RunSpec) ->
     kinds = {"suit": "set", "rank": "classes"}
     results = SweepResults("x", Path("x"), sets, plan_with(kinds=kinds), ())
     assert results.labels.kinds == kinds
-
-
-def test_more_trials_than_a_grid_has_are_left_out(spec: RunSpec, tmp_path: Path) -> None:
-    """Earlier versions recorded such a number. It must not keep a sweep from its resume."""
-    grid = {"space": {"train.lr": {"grid": [0.1, 0.2]}}, "sampler": "grid"}
-    path = tmp_path / "spec.yaml"
-    path.write_text(dump_yaml({**dump_spec(spec), "search": {**grid, "num_trials": 20}}))
-    assert load_recorded(path).search == parse_spec({**dump_spec(spec), "search": grid}).search
-    with pytest.raises(SpecError, match="at most 2"):
-        load_recorded(path, ["search.num_trials=20"])
 
 
 @pytest.mark.parametrize(

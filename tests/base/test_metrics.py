@@ -7,6 +7,8 @@ import pytest
 
 from mtcon_ray.base import metrics
 
+OWN = "val/objective"
+
 
 @pytest.mark.parametrize(
     ("kind", "name"), [("classes", "accuracy"), ("set", "map"), ("number", "r2")]
@@ -30,21 +32,16 @@ KINDS["knn"] = "classes"
         ("looks", {}, "val/score", "mAP"),
         ("looks price shape", {}, "val/score", "mean of accuracy, mAP, R²"),
         ("", {}, "val/rankme", "RankMe of the features, as a share of their width"),
-        ("shape looks", {"looks": 2.0}, "val/objective", "looks"),
-        (
-            "shape looks",
-            {"looks": 3.0, "shape": 1.0},
-            "val/objective",
-            "weighted mean: 75% looks, 25% shape",
-        ),
-        ("shape looks", {"knn": 1.0}, "val/objective", "knn"),
-        ("shape looks", {"score": 1.0}, "val/objective", "score"),
-        ("shape", {"head/map_at_r/shape": 1.0}, "val/objective", "head/map_at_r/shape"),
-        ("knn", {"knn": 1.0}, "val/objective", "knn"),
+        ("shape looks", {"looks": 2.0}, OWN, "looks"),
+        ("shape looks", {"looks": 3, "shape": 1}, OWN, "weighted mean: 75% looks, 25% shape"),
+        ("shape looks", {"knn": 1.0}, OWN, "knn"),
+        ("shape looks", {"score": 1.0}, OWN, "score"),
+        ("shape", {"head/map_at_r/shape": 1.0}, OWN, "head/map_at_r/shape"),
+        ("knn", {"knn": 1.0}, OWN, "knn"),
         (
             "shape knn",
             {"recall_at_1": 1.0, "knn/knn": 1.0},
-            "val/objective",
+            OWN,
             "weighted mean: 50% recall_at_1, 50% knn/knn",
         ),
     ],
@@ -102,4 +99,4 @@ def test_the_objective_is_found_under_each_name() -> None:
     assert metrics.objective({"val/accuracy": 0.3, "val/map/looks": 0.9}) == 0.3
     assert metrics.objective({"val/rankme": 0.2, "loss": 1.0}) == 0.2
     assert metrics.objective({"loss": 1.0, "val/accuracy/shape": 0.9}) is None
-    assert metrics.objective({"val/score": 0.4, "val/objective": 0.0}) == 0.0, "not the mean"
+    assert metrics.objective({"val/score": 0.4, OWN: 0.0}) == 0.0, "not the mean"

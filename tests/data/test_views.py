@@ -12,15 +12,9 @@ from torch import Tensor
 from torchvision.transforms import v2
 from torchvision.transforms.v2 import functional as tv
 
-from mtcon_ray.data import resizing
+from mtcon_ray.data import resizing, views
 from mtcon_ray.data.resizing import crop_by_taps
-from mtcon_ray.data.views import (
-    ViewParameters,
-    draw_parameters,
-    evaluation_views,
-    example_views,
-    make_views,
-)
+from mtcon_ray.data.views import ViewParameters, draw_parameters, evaluation_views, make_views
 from mtcon_ray.spec.views import ViewsSpec
 
 SIZE, SOURCE = 24, 40
@@ -140,7 +134,7 @@ def test_examples_are_pictures_of_the_evaluated_image_and_its_views() -> None:
     images = photographs(2)
     whole = {"crop_scale": (1, 1), "crop_ratio": (1, 1), "jitter": 0, "grayscale": 0, "flip": 1}
     spec = ViewsSpec.model_validate({"size": SOURCE, "num_views": 2, **whole})
-    shown = example_views(images, spec, seed=0).reshape(2, SOURCE, 3, SOURCE, 3)
+    shown = views.example_views(images, spec, seed=0).reshape(2, SOURCE, 3, SOURCE, 3)
     image_BHWC = images.numpy()
     assert (shown[:, :, 0] == image_BHWC).all()
     for view in (1, 2):

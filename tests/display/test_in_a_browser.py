@@ -2,7 +2,6 @@
 
 import json
 import re
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -11,16 +10,13 @@ import pytest
 
 from mtcon_ray.display.build import build_report, neighbours_page
 from mtcon_ray.export.search import Neighbour
+from tests.browser import BROWSER, HEADLESS
 from tests.display.conftest import TEMPERATURES, MakeSweep
 from tests.display.test_by_class import predicted
 from tests.display.test_coordinates import POINTS, SEARCH
 from tests.processes import run
 
-PROGRAM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("chrome")
-pytestmark = [
-    pytest.mark.slow, pytest.mark.skipif(not PROGRAM, reason="no Chromium on this machine")
-]  # fmt: skip
-
+pytestmark = BROWSER
 screens = pytest.mark.parametrize(("width", "scheme"), [(1300, "light"), (390, "dark")])
 # What a reader would have to scroll to the side for. Wide tables scroll in a box of their own.
 OVERFLOW = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
@@ -57,12 +53,9 @@ def found_in(page: Path, expression: str, width: int, scheme: str) -> Any:
     page.with_name("copy.html").write_text(f"{free}<script>{script}</script>", encoding="utf-8")
     both = page.with_name("both.html")
     both.write_text(f"<iframe src={page.name}></iframe><iframe src=copy.html width={width}>")
-    command = [
-        str(PROGRAM), "--headless", "--no-sandbox", "--disable-gpu", "--dump-dom",
-        "--window-size=1400,900", "--enable-logging=stderr",
-        f"--user-data-dir={page.with_name('profile')}",
-        *["--force-dark-mode"] * (scheme == "dark"), both.as_uri(),
-    ]  # fmt: skip
+    dark = ["--force-dark-mode"] * (scheme == "dark")
+    profile = f"--user-data-dir={page.with_name('profile')}"
+    command = [*HEADLESS, "--window-size=1400,900", profile, *dark, both.as_uri()]
     told = re.findall(r":CONSOLE.*?\] (.*), source: ", run(command).stderr)
     assert len(told) == 1, told
     overflow, overfull, background, value = json.loads(told[0].strip('"'))

@@ -71,15 +71,12 @@ def drawn_split(
     sizes = np.bincount(column.codes)
     order = np.random.default_rng(seed).permutation(len(sizes))
     order = order[np.argsort(-sizes[order], kind="stable")]
-    room, split_of_group = (
-        [share * len(groups) for share in fractions],
-        np.zeros(len(sizes), np.int8),
-    )
+    room = [share * len(groups) for share in fractions]
     chosen = []
     for size in sizes[order].tolist():  # lists: a million groups take half a second
         chosen.append(room.index(max(room)))
         room[chosen[-1]] -= size
-    split_of_group[order] = chosen
+    split_of_group = np.array(chosen, np.int8)[order.argsort()]
     return np.asarray(split_of_group[column.codes])
 
 

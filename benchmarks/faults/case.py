@@ -47,6 +47,8 @@ T = TypeVar("T")
 
 # After this many seconds, processes that outlive a command's own end count as a fault.
 LEFT_SECONDS = 10.0
+# Agents of a Ray that was killed may try for this long to report to its GCS before they end.
+AGENTS, AGENT_SECONDS = {"", "ray::DashboardAgent", "ray::RuntimeEnvAgent"}, 90.0
 
 
 class Case:
@@ -341,10 +343,13 @@ class Case:
             return [f"no answer: {last_line(command)}"]
         return [f"{f['where']}: {f['problem']}" for f in told["found"]]
 
-    def check_left(self, command: Command, seconds: float = LEFT_SECONDS) -> None:
-        """Checks that all processes of an ended command are gone after some seconds."""
-        deadline = time.monotonic() + seconds
-        while (left := processes_of(self.mark, command.pid)) and time.monotonic() < deadline:
+    def check_left(self, command: Command) -> None:
+        """Checks that all processes of an ended command and of all before it are gone in time."""
+        began = time.monotonic()
+        while left := processes_of(self.mark, command.pid):
+            titles = {command_line(pid)[:60] for pid in left}
+            limit = AGENT_SECONDS if titles <= AGENTS else LEFT_SECONDS
+            if time.monotonic() > began + limit:
+                shown = f"{len(left)} processes are left after the end: {sorted(titles)}"
+                return self.expect(False, shown)
             time.sleep(0.2)
-        titles = sorted({command_line(pid)[:60] for pid in left})
-        self.expect(not left, f"{len(left)} processes are left after the end: {titles}")

@@ -22,8 +22,6 @@ LOST, STOP_SECONDS = b'{"kind": "lost"', 30.0
 
 # A local Ray's programs without which all trials stop, and the time limit for the sweep's end.
 RAY_PARTS, END_SECONDS = ("raylet", "gcs_server"), 60.0
-# Ray's agents may try for this long to report to a lost GCS before they end, too.
-AGENT_SECONDS = 90.0
 
 
 def job_of(round_: Round) -> Job:
@@ -163,7 +161,7 @@ def ray(folder: Path, round_: Round, outcome: Outcome) -> None:
             more = f" with --name {NAME} --resume" if (case.run / SPEC_FILE).exists() else ""
             words = "" if is_over else f"repeat the command{more}"
             case.expect_end(command, [0, 1] if is_over else [1], words)
-            case.check_left(command, AGENT_SECONDS)
+            case.check_left(command)
             command = case.resume()
             case.recover(command)
         case.finish(command)

@@ -29,7 +29,7 @@ STAGES = (
     "search",
 )
 # Not part of a bare `python -m benchmarks`: these stages start processes and take minutes.
-ONLY_WHEN_NAMED = ("startup", "winner")
+ONLY_WHEN_NAMED = ("startup", "winner", "tables")
 # The names after it are its rows.
 GPU = "gpu"
 # Programs with their own options.

@@ -17,6 +17,7 @@ from benchmarks import (
     search,
     search_curves,
     startup,
+    tables,
     tracking,
     training,
     views,
@@ -71,6 +72,7 @@ def table_of_cadence() -> str:
         (lambda: large_loss.measure(num_images=16), "32 views: mtcon"),
         (table_of_cadence, "| tiny |"),
         (search_curves.measure, "| halving | 24.1% | "),
+        (lambda: tables.measure([(3000, 3)]), "| 3,000 x 3 |"),
     ],
 )
 def test_a_benchmark_runs(measure: Callable[[], str], words: str) -> None:

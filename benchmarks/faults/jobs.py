@@ -47,9 +47,10 @@ LOADS = ("images_per_second", "system/")
 EPOCH = re.compile(rb'"kind": "report", "trial": "(trial-[0-9]+)"')
 
 EPOCHS_IN_MLFLOW = """
-SELECT runs.name, metrics.step FROM runs JOIN metrics USING (run_uuid) JOIN tags USING (run_uuid)
+SELECT substr(runs.name, instr(runs.name, '/') + 1) AS trial, metrics.step
+FROM runs JOIN metrics USING (run_uuid) JOIN tags USING (run_uuid)
 WHERE metrics.key = 'loss' AND runs.lifecycle_stage = 'active' AND tags.key = ? AND tags.value = ?
-ORDER BY runs.name, metrics.step
+ORDER BY trial, metrics.step
 """
 
 SPEC: dict[str, Any] = {

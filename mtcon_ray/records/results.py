@@ -5,6 +5,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from statistics import fmean, stdev
 from typing import TYPE_CHECKING, Any
@@ -69,18 +70,18 @@ class TrialResult:
         """Metrics of the last completed epoch, with test scores at the end. {} before epoch 1."""
         return self.reports[-1][1] if self.reports else {}
 
-    @property
+    @cached_property
     def value(self) -> float | None:
         """The objective of the selected network, a fraction, or None if it is not finite."""
         value = selected_value(objective_values(self.reports), self.select)
         return value if value is not None and math.isfinite(value) else None
 
-    @property
+    @cached_property
     def model_epoch(self) -> int | None:
         """Epoch of the selected network, which is in model.pt, or None before the first probe."""
         return selected_epoch(objective_values(self.reports), self.select)
 
-    @property
+    @cached_property
     def full_budget(self) -> bool:
         """True if it trained to its end and has a value. Only such a trial can win.
 
@@ -90,7 +91,7 @@ class TrialResult:
         at_plateau = self.may_end_early and self.status == Status.FINISHED
         return (done or at_plateau) and self.value is not None
 
-    @property
+    @cached_property
     def configuration(self) -> str:
         """The searched values as text, equal for trials that differ only in their seeds."""
         return json.dumps(self.params, sort_keys=True)

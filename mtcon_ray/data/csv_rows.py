@@ -71,7 +71,6 @@ class _Reader:
     def read(self) -> tuple[dict[str, Column], np.ndarray, tuple[str, ...]]:
         """Returns the columns, row numbers and warnings as `read_rows` does."""
         [header] = self._part(1)
-        self._width = len(header)
         if not any(header) or self._width > MAX_COLUMNS:
             raise DataError(
                 f"{self.path} must have a header of 1 to {MAX_COLUMNS:,} columns in its first row, "
@@ -136,6 +135,7 @@ class _Reader:
                 f"{self.path} cannot be read: {what} in row {self._num_rows + len(rows) + 1}; the "
                 "file may be cut, or else double all quotes in the cell and put quotes around it"
             ) from None
+        self._width = self._width or len(rows[0])  # the header's
         if self._rows.line_num - num_lines > len(rows):
             self._check_lines(rows)
         self._num_rows += len(rows)

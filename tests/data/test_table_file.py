@@ -44,6 +44,7 @@ BROKEN: dict[str, tuple[str | bytes, str]] = {
         "2 lines in a quoted cell of row 2, .* rows; remove",
     ),
     "lone quotes": ('a\tb\n1\t"y z\n2\t"\n3\tw\n', "2 lines in a quoted cell of row 2"),
+    "lone quotes above": ('a\t"b\n1\ty\n2\t"\n3\tw\n', "3 lines in a quoted cell of row 1"),
     "quoted separator": ('a,b,c\n1,2,3\n4,"x,y" \n5,6,7\n', "a quote at its start .* in row 3"),
     "doubled quotes": ('a,b,c\n1,"x ""y"",z"\n', "got 2 cells in place of 3 in row 2"),
     "workbook": (b"PK\x03\x04\x14\0\0\0\x08\0", "UTF-8 text, got null .* as 'CSV UTF-8'"),

@@ -44,9 +44,7 @@ def bit_of(text: str) -> int:
     NO_BIT for any other text.
     Numbers may have a decimal point, which pandas writes if some cells are empty.
     """
-    return (
-        UNKNOWN_BIT if not text else BITS.get(ZERO_DECIMALS.sub("", text.strip().lower()), NO_BIT)
-    )
+    return BITS.get(ZERO_DECIMALS.sub("", text.strip().lower()), NO_BIT) if text else UNKNOWN_BIT
 
 
 def parts_of(text: str, separator: str) -> list[str]:

@@ -173,9 +173,6 @@ def read_numbers(table: TableFile, column: str) -> np.ndarray:
     cells = table.column(column)
     numbers = np.asarray(pd.to_numeric(cells.texts, errors="coerce"), dtype=float)
     bad = (cells.texts != "") & ~(np.abs(numbers) <= meaning.LARGEST_NUMBER)
-    table.refuse(
-        bad[cells.codes],
-        column,
-        f"hold finite numbers or nothing, at most {meaning.LARGEST_NUMBER:g}",
-    )
+    rule = f"hold finite numbers or nothing, at most {meaning.LARGEST_NUMBER:g}"
+    table.refuse(bad[cells.codes], column, rule)
     return np.asarray(numbers[cells.codes])

@@ -116,13 +116,7 @@ def test_transparent_pixels_are_white_and_16_bits_are_refused() -> None:
         decode_image(deep, 8)
 
 
-@pytest.mark.parametrize(
-    ("data", "reason"),
-    [
-        (b"<html>", "not an image"),
-        (b"", "empty file"),
-    ],
-)
+@pytest.mark.parametrize(("data", "reason"), [(b"<html>", "not an image"), (b"", "empty file")])
 def test_files_that_are_not_read_are_told_apart(data: bytes, reason: str) -> None:
     with pytest.raises(UnreadableImageError) as told:
         decode_image(data, 16)

@@ -79,10 +79,7 @@ def raises(z: Tensor) -> Any:
 @pytest.mark.parametrize(
     ("broken", "message"),
     [
-        (
-            lambda z: None,
-            r"forward must return a MethodOutput, got NoneType$",
-        ),
+        (lambda z: None, r"forward must return a MethodOutput, got NoneType$"),
         (lambda z: {"pull": z.mean()}, "forward must return a MethodOutput, got dict$"),
         (
             lambda z: MethodOutput({"pull": z.mean(dim=(1, 2))}),
@@ -213,11 +210,7 @@ def all_four() -> Iterator[dict[str, Any]]:
     ("kind", "broken", "message"),
     [
         (Plain, raises, "optimizer 'plain'.* failed in a step .*KeyError: 'my own bug'"),
-        (
-            Falling,
-            lambda s: None,
-            "schedule 'falling': a share must be at least 0, got None",
-        ),
+        (Falling, lambda s: None, "schedule 'falling': a share must be at least 0, got None"),
         (Falling, lambda s: -s, "schedule 'falling': a share must be at least 0, got -99$"),
         (Falling, raises, "schedule 'falling'.* failed in a step .* KeyError: 'my own bug'"),
         (

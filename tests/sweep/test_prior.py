@@ -99,16 +99,8 @@ def test_a_gaussian_process_gets_trials_with_all_fields(tmp_path: Path) -> None:
             {"tasks": ("shape", "colour"), "objective": {"shape": 2, "colour": 1}},
             "same objective, weighted mean: 67% shape, 33% colour over",
         ),
-        (
-            {},
-            {"objective": "knn"},
-            r"same objective, knn over \['shape'\], got 'old' with",
-        ),
-        (
-            {"objective": "knn"},
-            {"objective": "head/map_at_r"},
-            "head/map_at_r over .* with knn",
-        ),
+        ({}, {"objective": "knn"}, r"same objective, knn over \['shape'\], got 'old' with"),
+        ({"objective": "knn"}, {"objective": "head/map_at_r"}, "head/map_at_r over .* with knn"),
         ({"value": 1.5}, {}, "a finished trial that has a searched field inside search.space, got"),
     ],
 )

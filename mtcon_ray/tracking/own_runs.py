@@ -60,7 +60,9 @@ def remove_runs(folder: Path, uri: str, experiment: str) -> str:
             if run.lifecycle_stage == "active":
                 client.delete_run(run.run_id)
             files = mlflow_artifacts(root) / run.run_id
-            if run.artifact_uri == f"{files.as_uri()}/artifacts" and files.exists():
+            # The id may be a stranger's, such as "../sweeps/shoes-2".
+            is_own = run.run_id.isalnum() and run.artifact_uri == f"{files.as_uri()}/artifacts"
+            if is_own and files.exists():
                 remove_folder(files)
     rest = f"{server.restore_command(uri, 'gc')} removes all deleted runs for good"
     return f"{len(runs)} runs deleted in MLflow; {rest}"

@@ -11,6 +11,7 @@ import pytest
 
 from mtcon_ray.errors import TrackingError
 from mtcon_ray.tracking.mlflow_server import check_server, own_database, ui_command
+from mtcon_ray.tracking.own_runs import remove_runs
 from tests.tracking.conftest import MLFLOW, Sweep
 
 pytestmark = MLFLOW
@@ -71,3 +72,25 @@ def test_a_moved_root_sends_no_files_back(sweep: Sweep, root: Path, empty_databa
     old.symlink_to(new)
     sweep.send()
     assert len([*(new / "mlartifacts").rglob("model.pt")]) == 1
+
+
+def test_a_removal_touches_no_other_sweep(sweep: Sweep, root: Path) -> None:
+    """The row of a run may be a stranger's, and name any folder of the user by the run's id."""
+    other, place = Sweep(root / "sweeps" / "shoes-2", sweep.uri), root / "mlartifacts"
+    for each in (sweep, other):
+        each.begin().add_file("model.pt")
+        each.send()
+    own, kept = sweep.id(), other.id()
+    for new in (own, ".", "../sweeps/shoes-2", str(other.folder)):
+        with closing(sqlite3.connect(root / "mlflow.db")) as database:
+            database.execute("UPDATE tags SET run_uuid = ? WHERE run_uuid = ?", [new, own])
+            row = [new, f"{(place / new).as_uri()}/artifacts", own]
+            database.execute(
+                "UPDATE runs SET run_uuid = ?, artifact_uri = ? WHERE run_uuid = ?", row
+            )
+            database.commit()
+        own = new
+        assert remove_runs(sweep.folder, sweep.uri, "tests").startswith("1 runs deleted in MLflow")
+        assert [*place.iterdir()] == [place / kept]
+        assert other.id() == kept
+    assert other.folder.exists()

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 from mtcon_ray.base.paths import event_file, mlflow_artifacts
 from mtcon_ray.base.root_files import remove_folder
-from mtcon_ray.records.event_log import identity
+from mtcon_ray.errors import SweepError
+from mtcon_ray.records.event_log import first_event, identity
 from mtcon_ray.tracking import mlflow_server as server
 
 if TYPE_CHECKING:
@@ -50,9 +51,11 @@ def remove_runs(folder: Path, uri: str, experiment: str) -> str:
 
     Their files below the root are removed. All other files stay until `mlflow gc`, which their
     owner runs, because it removes all deleted runs and experiments. Raises TrackingError if the
-    server does not answer.
+    server does not answer, SweepError if the beginning of the sweep's event log is lost.
     """
     root = folder.parents[1]
+    if first_event(event_file(folder)) is None:
+        raise SweepError(f"{folder.name!r} has no event log, by which its runs are found")
     client = server.check_server(uri, way_out="or leave out --mlflow")
     with server.tracking_errors("cannot delete the runs on the tracking server"):
         runs = [run.info for run in runs_of(client, folder, experiment)]

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from mtcon_ray.errors import TrackingError
+from mtcon_ray.errors import SweepError, TrackingError
 from mtcon_ray.tracking.mlflow_server import check_server, own_database, ui_command
 from mtcon_ray.tracking.own_runs import remove_runs
 from tests.tracking.conftest import MLFLOW, Sweep
@@ -94,3 +94,6 @@ def test_a_removal_touches_no_other_sweep(sweep: Sweep, root: Path) -> None:
         assert [*place.iterdir()] == [place / kept]
         assert other.id() == kept
     assert other.folder.exists()
+    sweep.spool().path.unlink()
+    with pytest.raises(SweepError, match="has no event log, by which its runs are found"):
+        remove_runs(sweep.folder, sweep.uri, "tests")

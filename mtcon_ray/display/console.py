@@ -160,7 +160,7 @@ class Console(Callbacks, AbstractContextManager["Console"]):
         """Ends the display and prints the error as at the end of any command."""
         if self._live:
             self._live.stop()
-        self._terminal.write(show.hanging(f"error: {error}") + "\n")
+        self._print(show.hanging(f"error: {error}"))
 
     def on_phase(self, what: str) -> None:
         """Shows that a long preparation begins."""
@@ -246,11 +246,14 @@ class Console(Callbacks, AbstractContextManager["Console"]):
         line = f"[{show.duration_text(self._elapsed):>5}] {show.hanging(text)}"
         if self._live:
             self._live.console.print(cell(line), soft_wrap=True)
-        elif self._terminal.notebook:
-            self._terminal.write(f"\r{line:<{NOTEBOOK_COLUMNS}}\n")
         else:
-            self._terminal.write(f"{line}\n")
+            self._print(line)
         self._redraw()
+
+    def _print(self, text: str) -> None:
+        """Prints lines, in a notebook in place of the bar."""
+        blank = f"\r{'':{NOTEBOOK_COLUMNS}}\r" if self._terminal.notebook else ""
+        self._terminal.write(f"{blank}{text}\n")
 
     def _redraw(self) -> None:
         """Shows the last line with a bar in a notebook, where `Live` needs another package."""

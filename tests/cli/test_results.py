@@ -46,14 +46,10 @@ def sweep(tmp_path: Path) -> Path:
         log.append(Started(params={"method.temperature": temperature}, tags=tags))
     first.append(Reported(epoch=1, metrics={"val/accuracy": 0.3}))
     final = {
-        "val/accuracy": 0.4,
-        "test/accuracy/shape": 0.45,
-        "test/accuracy_std/shape": 0.02,
-        "heldout/accuracy/mark": 0.35,
-        "heldout/accuracy_std/mark": 0.03,
-        "heldout/knn/mark": 0.31,
+        "val/accuracy": 0.4, "test/accuracy/shape": 0.45, "test/accuracy_std/shape": 0.02,
+        "heldout/accuracy/mark": 0.35, "heldout/accuracy_std/mark": 0.03, "heldout/knn/mark": 0.31,
         "probe/gradient": 9e-5,
-    }
+    }  # fmt: skip
     first.append(Reported(epoch=2, metrics=final))
     first.append(Ended(status="FINISHED", tags={}))
     second.append(Reported(epoch=1, metrics={"val/accuracy": 0.9}))
@@ -71,15 +67,9 @@ def test_list_names_state_and_winner(invoke: Invoke, sweep: Path) -> None:
     record = sum(file.stat().st_size for file in sweep.iterdir() if file.is_file())
     assert overview.pop("bytes") == 10_000_000 + record
     assert overview == {
-        "name": "tiny-1",
-        "data": "synthetic",
-        "metric": "val/accuracy",
-        "state": "stopped",
-        "num_done": 3,
-        "num_trials": 3,
-        "value": 0.4,
-        "params": {"method.temperature": 0.1},
-    }
+        "name": "tiny-1", "data": "synthetic", "metric": "val/accuracy", "state": "stopped",
+        "num_done": 3, "num_trials": 3, "value": 0.4, "params": {"method.temperature": 0.1},
+    }  # fmt: skip
     assert re.search("synthetic +10MB .* val/accuracy .* temperature=0.1", invoke("list").stdout)
 
 

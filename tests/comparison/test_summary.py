@@ -15,13 +15,9 @@ from tests.recorded import results_of, trial_of
 
 def trial(seed: int, shape: float, tilt: float, status: Status = Status.FINISHED) -> TrialResult:
     metrics = {
-        "val/accuracy": shape - 0.1,
-        "test/accuracy/shape": shape,
-        "test/accuracy_std/shape": 0.02,
-        "heldout/accuracy/tilt": tilt,
-        "heldout/accuracy_std/tilt": 0.04,
-        "probe/features": 64.0,
-    }
+        "val/accuracy": shape - 0.1, "test/accuracy/shape": shape, "test/accuracy_std/shape": 0.02,
+        "heldout/accuracy/tilt": tilt, "heldout/accuracy_std/tilt": 0.04, "probe/features": 64.0,
+    }  # fmt: skip
     return trial_of(seed, 2, metrics, status=status, seed=seed)
 
 

@@ -4,6 +4,7 @@ import errno
 import io
 import re
 import sys
+from functools import reduce
 from pathlib import Path
 from types import SimpleNamespace
 from unittest.mock import Mock
@@ -61,19 +62,14 @@ def test_a_notebook_redraws_a_bar_of_the_epochs(clock: SimpleNamespace) -> None:
     class Output(io.StringIO):
         """The standard output of a notebook, which returns to the start of a line at "\\r"."""
 
-    def shown_text(line: str) -> str:
-        text = ""
-        for part in line.split("\r"):
-            text = part + text[len(part) :]
-        return text.rstrip()
-
     Output.__module__ = "ipykernel.iostream"
     stream = Output()
     with Console(Terminal.of(stream)) as console:
         watch(console, clock)
         console.on_note("of two\nlines")
         console.on_abort("stopped")
-    shown = [*map(shown_text, stream.getvalue().split("\n"))]
+    parts = [line.split("\r") for line in stream.getvalue().split("\n")]
+    shown = [reduce(lambda old, new: new + old[len(new) :], line).rstrip() for line in parts]
     assert {"[ 0:40] of two", "  lines", "error: stopped"} <= {*shown}
     assert "[ 0:20] trial-0000 epoch 2/4, val/accuracy 0.520, loss 2.000" in shown
     assert "░" not in "".join(shown[:-2]), "each line replaces the bar"

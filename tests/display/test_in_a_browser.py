@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from mtcon_ray.display.build import build_report, neighbours_page
+from mtcon_ray.display.build import _picture, build_report, neighbours_page
 from mtcon_ray.export.search import Neighbour
 from tests.browser import BROWSER, HEADLESS
 from tests.display.conftest import TEMPERATURES, MakeSweep
@@ -101,3 +101,14 @@ def test_the_page_of_nearest_images_fits_the_screen(
     path = tmp_path / "page.html"
     path.write_text(neighbours_page(["a.png"], [*images[:1]], found, images), encoding="utf-8")
     assert found_in(path, LOADED, width, scheme)
+
+
+def test_a_high_picture_keeps_its_shape_on_paper(sweep: MakeSweep) -> None:
+    path = build_report(sweep(), ui_command="mlflow ui")
+    picture = f'<img src="{_picture(np.zeros((1600, 400, 3), np.uint8))}'
+    printed = re.sub('<img src="data:image/png[^"]*', picture, path.read_text(), count=1)
+    both = printed.replace("@media print", "@media all").replace("@media screen", "@media print")
+    path.write_text(both)
+    size = "(({width, height}) => [width, height])(document.images[0])"
+    width, height = found_in(path, size, 1300, "light")
+    assert height == pytest.approx(4 * width, rel=0.01)

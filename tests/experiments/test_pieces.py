@@ -15,13 +15,9 @@ from experiments.reproduction.pieces import LABELS, Piece, Run
 from tests.tables import write_table
 
 TINY = {
-    "model.encoder": {"name": "small", "width": 8},
-    "model.head_dim": 8,
-    "views.size": 16,
-    "train.batch_size": 16,
-    "train.warmup_epochs": 0,
-    "evaluate.bootstrap": 10,
-}
+    "model.encoder": {"name": "small", "width": 8}, "model.head_dim": 8, "views.size": 16,
+    "train.batch_size": 16, "train.warmup_epochs": 0, "evaluate.bootstrap": 10,
+}  # fmt: skip
 
 
 @pytest.fixture

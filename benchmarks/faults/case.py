@@ -119,13 +119,8 @@ class Case:
     def launch(self, words: Sequence[str], **options: Any) -> Command:
         """Starts any command and writes its output to a file of the round's folder."""
         output = self.folder / f"output-{len(self.commands)}.txt"
-        command = Command(
-            words,
-            output,
-            environment(MTCON_RAY_ROOT=shown(self.root), **self.variables),
-            self.mark,
-            **options,
-        )
+        variables = environment(MTCON_RAY_ROOT=shown(self.root), **self.variables)
+        command = Command(words, output, variables, self.mark, **options)
         self.commands.append(command)
         return command
 

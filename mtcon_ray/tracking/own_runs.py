@@ -53,16 +53,17 @@ def remove_runs(folder: Path, uri: str, experiment: str) -> str:
     owner runs, because it removes all deleted runs and experiments. Raises TrackingError if the
     server does not answer, SweepError if the beginning of the sweep's event log is lost.
     """
-    root = folder.parents[1]
     if first_event(event_file(folder)) is None:
         raise SweepError(f"{folder.name!r} has no event log, by which its runs are found")
     client = server.check_server(uri, way_out="or leave out --mlflow")
     with server.tracking_errors("cannot delete the runs on the tracking server"):
-        runs = [run.info for run in runs_of(client, folder, experiment)]
+        found = runs_of(client, folder, experiment)
+        # A copy of the sweep under another name has the same event log.
+        runs = [run.info for run in found if run.data.tags.get("mtcon.sweep") == folder.name]
         for run in runs:
             if run.lifecycle_stage == "active":
                 client.delete_run(run.run_id)
-            files = mlflow_artifacts(root) / run.run_id
+            files = mlflow_artifacts(folder.parents[1]) / run.run_id
             # The id may be a stranger's, such as "../sweeps/shoes-2".
             is_own = run.run_id.isalnum() and run.artifact_uri == f"{files.as_uri()}/artifacts"
             if is_own and files.exists():

@@ -81,6 +81,8 @@ def test_a_removal_touches_no_other_sweep(sweep: Sweep, root: Path) -> None:
         each.begin().add_file("model.pt")
         each.send()
     own, kept = sweep.id(), other.id()
+    copy = shutil.copytree(sweep.folder, root / "sweeps" / "copy")
+    assert remove_runs(copy, sweep.uri, "tests").startswith("0 runs deleted in MLflow")
     for new in (own, ".", "../sweeps/shoes-2", str(other.folder)):
         with closing(sqlite3.connect(root / "mlflow.db")) as database:
             database.execute("UPDATE tags SET run_uuid = ? WHERE run_uuid = ?", [new, own])

@@ -39,7 +39,6 @@ from mtcon_ray.spec.run_spec import RunSpec, with_values
 from mtcon_ray.sweep import on_ray, run
 from mtcon_ray.sweep.trainable import ReusedTrainable
 from mtcon_ray.sweep.trial import Assignment, reports, trial_device
-from mtcon_ray.tracking import runs
 from mtcon_ray.tracking.mlflow_server import open_client
 from mtcon_ray.training.trainer import Progress
 
@@ -127,7 +126,10 @@ def run_sweep(root: Path, num_trials: int, sampler: str) -> tuple[Growth, Counte
     growth, calls = Growth(), Counter[str]()
     with (
         patch.object(on_ray, "ReusedTrainable", CurveTrial),
-        patch.object(runs, "open_client", lambda uri: _Counting(open_client(uri), calls)),
+        patch(
+            "mtcon_ray.tracking.mlflow_server.open_client",
+            lambda uri: _Counting(open_client(uri), calls),
+        ),
     ):
         results = run.run_sweep(sweep_spec(num_trials, sampler), root=root, callbacks=growth)
     assert len(results.trials) == len(growth.ends) == num_trials

@@ -74,6 +74,6 @@ def test_a_wheel_runs_without_the_repository(tmp_path: Path) -> None:
     assert "mine: all records agree" in printed
     assert re.search("^onnx: .*README.md", printed, re.M)
     assert "temperature-1" in printed
-    package, *copied = printed.split()[-4:]
+    package, *copied = printed.split()[-5:]
     assert Path(package).is_relative_to(tmp_path / ".venv")
-    assert copied == ["cluster", "examples", "experiments"]
+    assert copied == ["cluster", "docs", "examples", "experiments"]

@@ -22,6 +22,11 @@ def write_study(folder: Path, spec: RunSpec, target: Path) -> int:
     check_no_links(target)
     if target.exists():
         raise UserError(f"--out must name a new file, got {target}, which exists already")
+    trials = []  # before a file is made, because the log may be damaged
+    for trial in SweepRecord(folder, spec).trials.values():
+        attributes = {"trial": trial.name, "seed": trial.seed, "status": trial.status.words}
+        attributes |= {"reason": trial.reason} if trial.reason else {}
+        trials.append(frozen(trial, spec.search.space, **attributes))
     partly = partial_of(target)
     remove(partly)  # of an export that was killed
     study = optuna.create_study(
@@ -29,11 +34,6 @@ def write_study(folder: Path, spec: RunSpec, target: Path) -> int:
         study_name=folder.name,
         direction="maximize",
     )
-    trials = list(SweepRecord(folder, spec).trials.values())
-    for trial in trials:
-        attributes = {"trial": trial.name, "seed": trial.seed, "status": trial.status.words}
-        if trial.reason:
-            attributes["reason"] = trial.reason
-        study.add_trial(frozen(trial, spec.search.space, **attributes))
+    study.add_trials(trials)
     move(partly, target)
     return len(trials)

@@ -71,7 +71,7 @@ def table_of_cadence() -> str:
         (lambda: profiles.measure(repeats=3), "| colour jitter |"),
         (lambda: large_loss.measure(num_images=16), "32 views: mtcon"),
         (table_of_cadence, "| tiny |"),
-        (search_curves.measure, "| halving | 24.1% | "),
+        (search_curves.measure, "| halving | 55.6% | "),
         (lambda: tables.measure([(3000, 3)]), "| 3,000 x 3 |"),
     ],
 )
@@ -92,7 +92,7 @@ def ends_of_idle_trials() -> str:
 @pytest.mark.parametrize(
     ("measure", "words"),
     [
-        (table_of_searches, "| halving | 24.1% |"),
+        (table_of_searches, "| halving | 55.6% |"),
         (lambda: scale.measure((3, 5), 1), "| TPE: 5 trials"),
         (lambda: startup.measure(1, ["list --root ."]), "`mtcon-ray list --root .`"),
         (lambda: str(tracking.measure_sweep(tiny()).num_epochs), "4"),

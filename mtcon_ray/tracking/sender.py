@@ -27,7 +27,7 @@ from mtcon_ray.tracking.mlflow_server import PARENT, HeldError, first_line, impo
 if TYPE_CHECKING:
     from mtcon_ray.tracking.runs import Runs
 
-START_SECONDS, POLL_SECONDS = 10.0, 0.5
+POLL_SECONDS = 0.5
 FIRST_DELAY, LONGEST_DELAY, DRAIN_DELAY = 0.5, 30.0, 1.0
 METRICS_AT_ONCE = 800  # of the 1,000 entries of a batch, with room for parameters and tags
 # Time at the end to send the remaining events to the tracking server.
@@ -135,8 +135,6 @@ class Sender:
             self.last_error = message
 
     def _work(self) -> None:
-        # The import of mlflow takes seconds of processor time, while Ray and trials start.
-        self._wake.wait(START_SECONDS)
         while not self._stopping.is_set():
             self.attempt()
             self._wake.wait(self._delay or POLL_SECONDS)

@@ -9,6 +9,4 @@ HEADLESS = [
     str(PROGRAM), "--headless", "--no-sandbox", "--disable-gpu", "--enable-logging=stderr",
     "--dump-dom",
 ]  # fmt: skip
-BROWSER = [
-    pytest.mark.slow, pytest.mark.skipif(not PROGRAM, reason="no Chromium on this machine")
-]  # fmt: skip
+BROWSER = [pytest.mark.slow, pytest.mark.skipif(not PROGRAM, reason="there is no Chromium")]

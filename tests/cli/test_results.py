@@ -6,6 +6,7 @@ import re
 import shutil
 from base64 import b64decode
 from pathlib import Path
+from unittest.mock import patch
 
 import optuna
 import pandas as pd
@@ -201,8 +202,10 @@ def test_looking_at_a_sweep_writes_its_report_and_nothing_else(invoke: Invoke, s
 
 
 def test_a_report_shows_images_when_asked(invoke: Invoke, sweep: Path) -> None:
-    """The picture has a row for each of six images: the evaluated image, then two views."""
-    page = Path(invoke("report", "tiny-1", "--views").stdout.strip())
+    """The picture has a row for each of six training images: as evaluated, then two views."""
+    with patch("mtcon_ray.display.build.evenly", return_value=range(6)) as evenly:
+        page = Path(invoke("report", "tiny-1", "--views").stdout.strip())
+    evenly.assert_called_once_with(84, 6)  # 70 % of 120
     (found,) = re.findall(r"data:image/jpeg;base64,([^\"]+)", page.read_text())
     size = SPEC["views"]["size"]
     assert Image.open(io.BytesIO(b64decode(found))).size == (3 * size, 6 * size)

@@ -136,8 +136,7 @@ def test_examples_are_pictures_of_the_evaluated_image_and_its_views() -> None:
     spec = ViewsSpec.model_validate({"size": SOURCE, "num_views": 2, **whole})
     shown = views.example_views(images, spec, seed=0).reshape(2, SOURCE, 3, SOURCE, 3)
     assert (shown[:, :, 0] == images.numpy()).all()
-    for view in (1, 2):
-        assert (shown[:, :, view] == images.flip(2).numpy()).all()
+    assert (shown[:, :, 1:] == images.flip(2).numpy()[:, :, None]).all()
 
 
 def test_views_are_normalised_in_float32_channels_last() -> None:

@@ -50,7 +50,7 @@ def draw(factors: dict[str, str], size: int, seed: list[int]) -> np.ndarray:
     hue = HUES[factors["colour"]] + rng.uniform(-0.06, 0.06)
     canvas.paste(_colour(hue, rng.uniform(0.3, 1), rng.uniform(0.6, 1)), mask=body)
     # The pattern has a random hue: the object's mean colour must not reveal its class.
-    pattern = ImageChops.multiply(_texture(factors["texture"], centre, rng, side), body)
+    pattern = ImageChops.logical_and(_texture(factors["texture"], centre, rng, side), body)
     canvas.paste(_colour(rng.random(), rng.uniform(0.3, 1), rng.uniform(0.1, 0.4)), mask=pattern)
     _mark(canvas, factors["mark"], centre, rng)
     if rng.random() < OCCLUSION:
@@ -111,8 +111,8 @@ def _body(shape: str, centre: np.ndarray, length: float, turn: float, side: int)
     outline = np.array(_OUTLINES[shape]) * [length, 0.7 * length]
     cos, sin = math.cos(turn), math.sin(turn)
     points = (outline @ np.array([[cos, sin], [-sin, cos]]) + centre) * side
-    mask = Image.new("L", (side, side), 0)
-    ImageDraw.Draw(mask).polygon(points.ravel().tolist(), fill=255)
+    mask = Image.new("1", (side, side), 0)
+    ImageDraw.Draw(mask).polygon(points.ravel().tolist(), fill=1)
     return mask
 
 
@@ -127,14 +127,14 @@ def _texture(texture: str, centre: np.ndarray, rng: np.random.Generator, side: i
         return _stripes(centre, along, normal, steps, side)
     if texture == "checks":
         there = _stripes(centre, along, normal, steps, side)
-        return ImageChops.difference(there, _stripes(centre, normal, along, steps, side))
-    mask = Image.new("L", (side, side), 0)
+        return ImageChops.logical_xor(there, _stripes(centre, normal, along, steps, side))
+    mask = Image.new("1", (side, side), 0)
     if texture == "dots":
         pen, radius = ImageDraw.Draw(mask), 0.3 * period * side
         lattice = np.add.outer(steps, 1j * steps).ravel() * complex(*along)
         for x, y in zip(lattice.real.tolist(), lattice.imag.tolist(), strict=True):
             u, v = (x + centre[0]) * side, (y + centre[1]) * side
-            pen.ellipse((u - radius, v - radius, u + radius, v + radius), fill=255)
+            pen.ellipse((u - radius, v - radius, u + radius, v + radius), fill=1)
     return mask
 
 
@@ -142,12 +142,12 @@ def _stripes(
     centre: np.ndarray, along: np.ndarray, normal: np.ndarray, steps: np.ndarray, side: int
 ) -> Image.Image:
     """Returns the mask of parallel lines, each half a step wide."""
-    mask = Image.new("L", (side, side), 0)
+    mask = Image.new("1", (side, side), 0)
     pen, width = ImageDraw.Draw(mask), round((steps[1] - steps[0]) * side / 2)
     middles = centre + np.outer(steps, normal)
     ends = np.concatenate([middles - along * _REACH, middles + along * _REACH], axis=1) * side
     for line in ends.tolist():
-        pen.line(line, 255, width)
+        pen.line(line, 1, width)
     return mask
 
 

@@ -31,6 +31,7 @@ from benchmarks.table import markdown
 from mtcon_ray.base import metrics
 from mtcon_ray.base.callbacks import Callbacks
 from mtcon_ray.base.paths import cache_folder
+from mtcon_ray.cluster import connection
 from mtcon_ray.data.dataset import Dataset, open_dataset
 from mtcon_ray.records.results import SweepResults
 from mtcon_ray.spec.run_spec import RunSpec, parse_spec, with_values
@@ -210,7 +211,7 @@ def compare(base: RunSpec, curves: list[Curves], seeds: range = SEARCH_SEEDS) ->
     for recorded in curves:
         with ExitStack() as stack:
             root = stack.enter_context(idle_trial.ray_session())
-            stack.enter_context(patch.object(run, "connected", nullcontext_of_ray))
+            stack.enter_context(patch.object(connection, "connected", nullcontext_of_ray))
             stack.enter_context(patch.object(on_ray, "ReusedTrainable", RecordedTrial))
             (root / "curves.json").write_text(json.dumps(recorded))
             for name, setting in SETTINGS.items():

@@ -1,8 +1,6 @@
-"""Tables in CSV and Parquet as columns of strings. Errors number rows as a spreadsheet does.
+"""Tables in CSV and Parquet as columns of strings. Errors number rows as a spreadsheet does."""
 
-pandas is imported inside the functions that need it: commands without a CSV start a third faster.
-"""
-
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -168,11 +166,17 @@ def read_numbers(table: TableFile, column: str) -> np.ndarray:
 
     Raises DataError if the column is absent or a cell is neither empty nor a finite number.
     """
-    import pandas as pd
-
     cells = table.column(column)
-    numbers = np.asarray(pd.to_numeric(cells.texts, errors="coerce"), dtype=float)
-    bad = (cells.texts != "") & ~(np.abs(numbers) <= meaning.LARGEST_NUMBER)
+    numbers = cells.mapped(_number, float)
+    bad = cells.mapped(bool, bool) & ~(np.abs(numbers) <= meaning.LARGEST_NUMBER)
     rule = f"hold finite numbers or nothing, at most {meaning.LARGEST_NUMBER:g}"
-    table.refuse(bad[cells.codes], column, rule)
-    return np.asarray(numbers[cells.codes])
+    table.refuse(bad, column, rule)
+    return numbers
+
+
+def _number(text: str) -> float:
+    """Returns the number that a text holds, NaN for any other text."""
+    try:
+        return math.nan if "_" in text else float(text)
+    except ValueError:
+        return math.nan

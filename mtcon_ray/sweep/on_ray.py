@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import ray
 from ray import cloudpickle, tune
 from ray.tune import Callback, Stopper
 from ray.tune.experiment import Trial
@@ -16,6 +17,7 @@ from ray.tune.stopper import NoopStopper
 from mtcon_ray.base.paths import attempt_folder, ray_log
 from mtcon_ray.base.status import Status
 from mtcon_ray.cluster.ray_private import retry_memory_kills
+from mtcon_ray.cluster.ray_start import ending_with_ray
 from mtcon_ray.display.presentation import one_line
 from mtcon_ray.errors import PreemptedError, storage_error
 from mtcon_ray.sweep.distributed_trial import (
@@ -44,22 +46,29 @@ PLACEMENT_SECONDS = 900.0
 
 
 def train_on_ray(
-    driver: Driver, common: Callable[[str], dict[str, Any]], concurrency: int | None
+    driver: Driver,
+    common: Callable[[str], dict[str, Any]],
+    concurrency: int | None,
+    tell_end: Callable[[str], None],
 ) -> None:
     """Trains the trials of a sweep until it is over or stopped.
 
     `common` gets the name of the register and returns the configuration of a new attempt, see
     `Assignment.read`. `concurrency` is the number of trials that fit, None if it is unknown.
+    `tell_end` gets the reason before the end of a local Ray ends this process.
     After an unexpected error of Tune's loop, it ends all processes of the loop and enters it again.
-    Raises the error after MAX_ENTRIES entries without an epoch, and StorageError if the event log
-    cannot be written.
+    Raises the error after MAX_ENTRIES entries without an epoch. Raises StorageError if the event
+    log cannot be written, after it has ended all trials.
     """
     num_entries, register = 0, Register()
     while not driver.is_over:
         before, num_entries = _num_epochs(driver), num_entries + 1
         try:
-            _enter_tune(driver, common(register.name), register, concurrency)
+            with ending_with_ray(tell_end):
+                _enter_tune(driver, common(register.name), register, concurrency)
         except Exception as error:
+            if storage_error(error):
+                ray.shutdown()
             num_entries = 0 if _num_epochs(driver) > before else num_entries
             if storage_error(error) or driver.stopping or num_entries == MAX_ENTRIES:
                 raise

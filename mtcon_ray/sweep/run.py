@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import ray
 import torch
 
 from mtcon_ray.base import paths, plugins
@@ -19,13 +18,9 @@ from mtcon_ray.base.lock import is_driven
 from mtcon_ray.base.root_files import make_folder, remove_folder
 from mtcon_ray.base.signals import Interrupted, on_signals
 from mtcon_ray.base.status import Status
-from mtcon_ray.cluster.connection import connected, sweep_environment, view_of
 from mtcon_ray.cluster.environment import working_folder
 from mtcon_ray.cluster.jobs import in_job, way_on
-from mtcon_ray.cluster.nodes import check_nodes
-from mtcon_ray.cluster.ray_start import ending_with_ray
 from mtcon_ray.data import prepared
-from mtcon_ray.display.build import build_report
 from mtcon_ray.errors import MtconError, StorageError, storage_error
 from mtcon_ray.plan.local import choose_device, this_machine
 from mtcon_ray.plan.plan import Plan
@@ -82,10 +77,10 @@ def run_sweep(
         if resume and _has_ended(folder, spec, again=retry_failed):
             callbacks.on_note(f"{folder.name} has ended already, with all its trials")
             lifecycle.send_rest()
-            results = load_sweep(folder)
-            build_report(results, ui_command=ui_command(uri))
-            return results
-        view = this_machine() if here else view_of(None, callbacks.on_phase)
+            return _reported(folder, uri)[0]
+        if not here:
+            from mtcon_ray.cluster import connection, nodes  # import Ray
+        view = this_machine() if here else connection.view_of(None, callbacks.on_phase)
         earlier = earlier_trials(spec, root, folder)
         first = first_configurations(spec, earlier)
         plan, dataset, sets = prepare(spec, folder, view, uri, callbacks, first)
@@ -96,16 +91,14 @@ def run_sweep(
         tags |= {EXECUTOR: HERE if here else "ray"} | ({JOB: "true"} if in_job() else {})
         if not here:
             callbacks.on_phase("connecting to Ray")
-            environment = sweep_environment(spec.resources.cpus)
-            stack.enter_context(connected(paths.ray_log(folder), environment))
-            for text in check_nodes(folder):
+            environment = connection.sweep_environment(spec.resources.cpus)
+            stack.enter_context(connection.connected(paths.ray_log(folder), environment))
+            for text in nodes.check_nodes(folder):
                 callbacks.on_note(f"warning: {text}")
         write_beginnings(folder, spec, plan)
         if store:
             callbacks.on_note(_where(folder, uri, spec))
         record = SweepRecord(folder, spec, store.open_log() if store else None)
-        for text in load_sweep(folder).lost:
-            callbacks.on_note(text)
         record.begin(tags, [folder / paths.SPEC_FILE, folder / paths.PLAN_FILE], earlier)
         driver = Driver(record, callbacks, max_concurrent=plan.concurrency or 1000)
         sweep = _Sweep(folder, driver, plan, uri, lifecycle, sets, store, device)
@@ -136,6 +129,14 @@ def _where(folder: Path, uri: str, spec: RunSpec) -> str:
         text += f"; without tracking.uri its runs in MLflow are on this machine alone, in {uri}. "
         text += "After a loss of this machine a resume sends them again"
     return text
+
+
+def _reported(folder: Path, uri: str) -> tuple[SweepResults, Path]:
+    """Returns the results of a sweep, and the page of its report, which is built."""
+    from mtcon_ray.display.build import build_report  # imports matplotlib
+
+    results = load_sweep(folder)
+    return results, build_report(results, ui_command=ui_command(uri))
 
 
 def _has_ended(folder: Path, spec: RunSpec, *, again: bool) -> bool:
@@ -177,6 +178,8 @@ class _Sweep:
 
     def run(self, *, again: bool) -> SweepResults:
         """Trains the remaining trials, with `again` also failed trials, and returns the results."""
+        for text in load_sweep(self.folder).lost:
+            self.driver.callbacks.on_note(text)
         self.lifecycle.begin(self.plan)
         try:
             results = self._results(again)
@@ -205,8 +208,6 @@ class _Sweep:
             if (disk := storage_error(error)) is None:
                 raise
             self.halt(str(disk))
-            if self.device is None:
-                ray.shutdown()  # ends the trials
         self._close_unfinished()
         return None
 
@@ -216,8 +217,7 @@ class _Sweep:
         if self.device is None:
             from mtcon_ray.sweep.on_ray import train_on_ray  # imports ray.tune, which takes seconds
 
-            with ending_with_ray(self._tell_end):
-                train_on_ray(self.driver, self._common, self.plan.concurrency)
+            train_on_ray(self.driver, self._common, self.plan.concurrency, self._tell_end)
             return
         run_here(self.driver, self._common(""), self.device)
 
@@ -245,8 +245,7 @@ class _Sweep:
             self.driver.callbacks.on_note(reason)
             tags["mtcon.reason"] = reason
         stored.fetch_trials(self.folder, [paths.PREDICTIONS_FILE])
-        results = load_sweep(self.folder)
-        report = build_report(results, ui_command=ui_command(self.uri))
+        results, report = _reported(self.folder, self.uri)
         self.driver.record.end("FINISHED" if results.winner else "FAILED", report, **tags)
         return results
 

@@ -185,7 +185,7 @@ def test_tune_is_entered_again_after_an_unknown_error(
     monkeypatch.setattr(executor, "_enter_tune", enter)
     last = 7 if has_epochs else 3  # 4 of the epoch, and 3 without
     with pytest.raises(RuntimeError, match=f"own error {last}$"):
-        executor.train_on_ray(sweep.driver, lambda name: {"register": name}, 2)
+        executor.train_on_ray(sweep.driver, lambda name: {"register": name}, 2, print)
     assert register.end.call_count == last - 1, "a process of the former loop could write"
     assert f"RuntimeError: Tune's own error {last - 1}" in sweep.notes[-1]
     assert sweep.statuses == [(Status.RUNNING, None)], "the error is not the trial's"
@@ -196,7 +196,7 @@ def test_a_full_disk_is_not_tried_again(tmp_path: Path, monkeypatch: pytest.Monk
     monkeypatch.setattr(executor, "Register", Mock())
     monkeypatch.setattr(executor, "_enter_tune", Mock(side_effect=full))
     with pytest.raises(OSError, match="No space"):
-        executor.train_on_ray(Sweep(tmp_path).driver, lambda name: {}, 2)
+        executor.train_on_ray(Sweep(tmp_path).driver, lambda name: {}, 2, print)
 
 
 def test_a_trial_that_stands_still_is_ended_with_its_reason(tmp_path: Path) -> None:

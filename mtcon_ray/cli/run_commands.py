@@ -135,15 +135,16 @@ def compare(
         stages = list(plan_stages(comparison, where, options.cluster_view(None)))
         say("\n".join([*stage_lines(stages), *power_lines(comparison.claims, stages)]))
         return 0
-    from mtcon_ray.comparison.run import run_comparison
-    from mtcon_ray.comparison.summary import markdown
+    from mtcon_ray.comparison import run, summary
 
     def watch(title: str) -> Console:
         session.say(f"\n{title}")
         return options.display()
 
-    rows, folder = run_comparison(comparison, root=where, watch=watch, on_phase=session.say_phase)
-    say(f"\n{markdown(rows, comparison.claims)}\ntable and picture: {folder}")
+    rows, folder = run.run_comparison(
+        comparison, root=where, watch=watch, on_phase=session.say_phase
+    )
+    say(f"\n{summary.markdown(rows, comparison.claims)}\ntable and picture: {folder}")
     return 0 if all(row.finished for row in rows) else 1
 
 

@@ -3,10 +3,9 @@
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pandas as pd
 import torch
 from PIL import Image
 from torch import Tensor, nn
@@ -17,6 +16,9 @@ from mtcon_ray.data.decoding import decode_image, make_square
 from mtcon_ray.data.image_files import UnreadableImageError
 from mtcon_ray.export.model import ExportedModel
 from mtcon_ray.export.trained_network import load_network
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
 
 BATCH_SIZE = 256
 
@@ -54,12 +56,14 @@ class TrainedEncoder(nn.Module):
         found = [rows["embedding"] for rows in self._batches(images)]
         return torch.cat(found).numpy() if found else np.zeros((0, self.width), np.float32)
 
-    def embed(self, paths: Sequence[str | Path]) -> pd.DataFrame:
+    def embed(self, paths: Sequence[str | Path]) -> "DataFrame":
         """Returns the table of `mtcon-ray embed`, a row per image file.
 
         Its columns are `path`, `embedding` and `heads/<name>` of each head of the method, with an
         array per image. Raises UnreadableImageError if a file is not an image.
         """
+        import pandas as pd
+
         columns: dict[str, list[Any]] = {"path": [str(path) for path in paths]}
         for rows in self._batches(paths):
             for name, values in rows.items():

@@ -40,6 +40,8 @@ MOST_STEPS, HISTORY = 1000, 30
 # A feature is constant if its deviation is below this share of its largest absolute value: float32
 # rounding alone causes such a deviation.
 ROUNDING = 1e-6
+# Largest number of logits in memory at once, 8 bytes each. More would not fit a CPU's cache.
+MOST_LOGITS = 2**20
 
 
 class Design:
@@ -54,12 +56,12 @@ class Design:
     """
 
     def __init__(self, features_ND: Tensor) -> None:
-        x_ND = finite(features_ND)
-        self.mean_D = x_ND.mean(dim=0)
-        deviation_D = x_ND.std(dim=0, correction=0)
-        varies_D = deviation_D > ROUNDING * x_ND.abs().amax(dim=0)
+        z_ND = finite(features_ND)
+        self.mean_D = z_ND.mean(dim=0)
+        deviation_D = z_ND.std(dim=0, correction=0)
+        varies_D = deviation_D > ROUNDING * z_ND.abs().amax(dim=0)
         self.scale_D = torch.where(varies_D, 1 / deviation_D.where(varies_D, 1), 0)
-        z_ND = (x_ND - self.mean_D) * self.scale_D
+        z_ND = (z_ND - self.mean_D) * self.scale_D
         variance_D, self.axes_DD = torch.linalg.eigh(z_ND.T @ z_ND / len(z_ND))
         ones = torch.ones_like(variance_D[:1])
         # eigh may return slightly negative eigenvalues for a singular matrix.
@@ -134,38 +136,44 @@ class Regression:
         self._design, self.label = design, label
         self.kind: Kind = "set" if num_classes is None else "classes"
         if num_classes is None:
-            known, y_NC = y != UNKNOWN_BIT, y == 1
+            known, target, size = y != UNKNOWN_BIT, (y == 1).double(), y.shape[1]
         else:
-            known = (y != MISSING)[:, None]
-            y_NC = F.one_hot(y.clamp(min=0), num_classes)
-        self._share = known.double() / known.sum(dim=0).clamp(min=1)
-        self._target_NC = y_NC * self._share
-        self._xT = design.x.T.contiguous()
-        self.zero = design.x.new_zeros(len(self._xT), y_NC.shape[1])
+            known, target, size = (y != MISSING)[:, None], y.clamp(min=0)[:, None], num_classes
+        share = known.double() / known.sum(dim=0).clamp(min=1)
+        every = max(1, MOST_LOGITS // size)
+        self._parts = [*zip(*(t.split(every) for t in (design.x, target, share)), strict=True)]
+        self.zero = design.x.new_zeros(design.x.shape[1], size)
         self._norm_at_zero = self.evaluate(self.zero, self.zero)[1].norm()
 
     def evaluate(self, weight: Tensor, penalty: Tensor) -> tuple[Tensor, Tensor]:
         """Returns the penalised objective and its gradient. `penalty` is [D + 1, C] too."""
-        loss, error_NC = self._cross_entropy(self._design.x @ weight)
-        value = loss + (penalty * weight * weight).sum() / 2
-        return value, torch.addcmul(self._xT @ error_NC, penalty, weight)
+        value, gradient = (penalty * weight * weight).sum() / 2, penalty * weight
+        for x, target, share in self._parts:
+            loss, error_NC = self._cross_entropy(x @ weight, target, share)
+            value += loss
+            gradient += (error_NC.T @ x).T
+        return value, gradient
 
-    def _cross_entropy(self, logits: Tensor) -> tuple[Tensor, Tensor]:
+    def _cross_entropy(
+        self, logits: Tensor, target: Tensor, share: Tensor
+    ) -> tuple[Tensor, Tensor]:
         """Returns the value, and its gradient by logits [N, C]."""
         if self.kind == "set":
             # softplus(x) - y x is the binary cross-entropy without overflow for large |x|.
-            value = (F.softplus(logits) * self._share - logits * self._target_NC).sum()
-            p_NC = logits.sigmoid()
-        else:
-            log_p_NC = logits.log_softmax(dim=1)
-            value = -(log_p_NC.flatten() @ self._target_NC.flatten())
-            p_NC = log_p_NC.exp_()
-        return value, p_NC.mul_(self._share).sub_(self._target_NC)
+            value = ((F.softplus(logits) - logits * target) * share).sum()
+            return value, logits.sigmoid().sub_(target).mul_(share)
+        p_NC = logits.log_softmax(dim=1)
+        value = -(p_NC.gather(1, target) * share).sum()
+        return value, p_NC.exp_().mul_(share).scatter_add_(1, target, -share)
 
-    def _curvature(self, logits: Tensor) -> Tensor:
+    def _curvature(self, weight: Tensor) -> Tensor:
         """Returns the mean second derivative by each column of logits, p (1 - p): [C]."""
-        p_NC = logits.sigmoid() if self.kind == "set" else logits.softmax(dim=1)
-        return (p_NC * (1 - p_NC) * self._share).sum(dim=0)
+        found = torch.zeros_like(weight[0])
+        for x, _, share in self._parts:
+            logits = x @ weight
+            p_NC = logits.sigmoid() if self.kind == "set" else logits.softmax(dim=1)
+            found += (p_NC * (1 - p_NC) * share).sum(dim=0)
+        return found
 
     def solve(self, penalty: float, start: Tensor, tolerance: float) -> tuple[Tensor, float]:
         """Returns the weights at the minimum of the objective, and the gradient that is left.
@@ -179,7 +187,7 @@ class Regression:
         """
         penalties = torch.full_like(self.zero, penalty)
         penalties[-1] = 0  # of the offsets
-        curvature_C = self._curvature(self._design.x @ start)
+        curvature_C = self._curvature(start)
         diagonal = self._design.variance[:, None] * curvature_C + penalties
         scale = diagonal.clamp(min=torch.finfo(diagonal.dtype).tiny).rsqrt()
         scaled = (start / scale).requires_grad_()

@@ -53,6 +53,7 @@ def test_a_probe_reaches_scikit_learn_s_minimum_of_the_penalised_cross_entropy(
 ) -> None:
     """Probes of classes are compared by log-probabilities: logits are free by a constant."""
     monkeypatch.setattr(logistic, "ROUGH", 1e-7)
+    monkeypatch.setattr(logistic, "MOST_LOGITS", 100)  # in parts
     x_ND, y = train.features.double().numpy(), train.labels[label].numpy()
     x_ND = (x_ND - x_ND.mean(axis=0)) / x_ND.std(axis=0)
 

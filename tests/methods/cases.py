@@ -25,7 +25,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "mtcon-calibrated": {"name": "mtcon", "weighting": "calibrated"},
     "mtcon-equal": {"name": "mtcon", "weighting": "equal"},
     "mtcon-temperature": {"name": "mtcon", "weighting": "temperature"},
-    "mtcon-mixed": {"name": "mtcon", "weighting": "calibrated"},
+    "mtcon-mixed": {"name": "mtcon", "normalise_weights": True},
     "multisupcon-classes": {"name": "multisupcon", "sets_from": "classes"},
     "xent-kendall": {"name": "xent", "weighting": "kendall"},
 }

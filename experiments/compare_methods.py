@@ -3,7 +3,7 @@
     python experiments/compare_methods.py --photos FOLDER [options of `mtcon-ray compare`]
 
 FOLDER must contain fashion_shoes and fashion_products. A second call resumes stopped comparisons.
-All take about ten hours on 2 cores, including four and a half hours for compare_tuned.yaml.
+All take about nine and a half hours on 2 cores, including four hours for compare_tuned.yaml.
 """
 
 import subprocess

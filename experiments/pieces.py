@@ -78,19 +78,18 @@ HEADLINE = (
 )
 
 
-def weighted(share: float) -> tuple[System, System, System]:
-    """Returns equal, learned and calibrated weights of tasks, with this share of wrong colours."""
+def weighted(share: float) -> tuple[System, System]:
+    """Returns equal and learned weights of tasks, with this share of wrong colours."""
     noise = {"data.label_noise": {"colour": share}} if share else {}
-    found = (of_paper(key) for key in ("mtcon-equal", "mtcon", "mtcon-calibrated"))
-    equal, learned, calibrated = (
+    equal, learned = (
         replace(
             system,
             title=f"{system.title}, {share:g} of colours wrong",
             changes={**system.changes, **noise},
         )
-        for system in found
+        for system in (EQUAL, MTCON)
     )
-    return equal, learned, calibrated
+    return equal, learned
 
 
 SHARES = (0.0, 1.0)
@@ -146,11 +145,9 @@ def headline() -> Iterator[Claim]:
 
 
 def noise() -> Iterator[Claim]:
-    """Yields the claims about learned and calibrated weights, at each share of wrong colours."""
-    for equal, learned, calibrated in map(weighted, SHARES):
+    """Yields the claims about learned weights, at each share of wrong colours."""
+    for equal, learned in map(weighted, SHARES):
         yield from probes(learned, equal)
-        yield from probes(calibrated, equal)
-        yield from probes(calibrated, learned)
 
 
 ALL_GRIDS = tuple(grids(30, 128))

@@ -24,7 +24,9 @@ def test_a_comparison_s_verdicts_are_those_of_its_file_and_its_page(file: Path) 
     assert len(comparison.specs) > 2
     claims = comparison.claims
     assert claims
-    assert list(zip(judged["better"], judged["than"], judged["label"], strict=True)) == [
+    # Calibrated weights left the product. Their published results stay.
+    now = judged[~judged["better"].str.contains("calibrated")]
+    assert list(zip(now["better"], now["than"], now["label"], strict=True)) == [
         (claim.better, claim.than, claim.label) for claim in claims
     ]
     (page,) = (p for p in RESULTS.glob("*.md") if place in p.read_text(encoding="utf-8"))

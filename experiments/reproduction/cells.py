@@ -103,9 +103,6 @@ SYSTEMS: Mapping[str, System] = {
         "MTCon, learned weights as printed", name="mtcon", weighting="learned"
     ),
     "mtcon-equal": _contrastive("MTCon, equal weights", name="mtcon", weighting="equal"),
-    "mtcon-calibrated": _contrastive(
-        "MTCon, calibrated weights", name="mtcon", weighting="calibrated"
-    ),
     "supcon": System(
         "SupCon", "contrastive", {"name": "supcon", "temperature": TEMPERATURE}, per_label=True
     ),

@@ -22,7 +22,6 @@ VARIANTS: dict[str, dict[str, Any]] = {
         f"{name}-amcl": {"name": name, "contrast": "amcl", "tau_min": 0.05, "num_heads": 2}
         for name in ("can", "lgp")
     },
-    "mtcon-calibrated": {"name": "mtcon", "weighting": "calibrated"},
     "mtcon-equal": {"name": "mtcon", "weighting": "equal"},
     "mtcon-temperature": {"name": "mtcon", "weighting": "temperature"},
     "mtcon-mixed": {"name": "mtcon", "normalise_weights": True},

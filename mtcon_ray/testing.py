@@ -150,9 +150,8 @@ def check_losses(run: Trainer) -> None:
     assert all(z.shape[0] == whole.num_items for z in z_by_head.values())
     for batch in (whole, *(_without(whole, task) for task in run.spec.data.tasks)):
         method.zero_grad()
-        output = method.check(method(z_by_head, batch))
-        losses = output.losses
-        objective, weights = method.weighting(losses, output.ranges)
+        losses = method.check(method(z_by_head, batch)).losses
+        objective, weights = method.weighting(losses)
         objective.backward()
         assert objective.isfinite()
         assert tuple(weights) == tuple(losses)

@@ -11,13 +11,13 @@ temperatures that are not positive. The message names the argument and its value
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 import torch
 from torch import Tensor
 
 from mtcon_ray.losses.amcl import TemperatureNet, amcl
-from mtcon_ray.losses.contrastive import Contrast, contrast, contrast_by_head
+from mtcon_ray.losses.contrastive import contrast, contrast_by_head
 from mtcon_ray.losses.numeric import check_floating, check_rows
 from mtcon_ray.losses.positives import EqualLabel, LabelSets, OwnView, Relation, is_known
 from mtcon_ray.losses.weighting import penalty_terms
@@ -90,10 +90,10 @@ def mtcon(
         log_variance = {t: _scalar(s, f"log_variance[{t!r}]") for t, s in log_variance.items()}
     # All tasks are checked before the first loss is computed, so errors come at once.
     relations = {task: _equal_label(labels_by_task[task], z) for task, z in z_by_task.items()}
-    groups = contrast_by_head(z_by_task, relations, temperature)
-    losses = [(tasks, _finite(found)) for tasks, found in groups]
+    losses = list(contrast_by_head(z_by_task, relations, temperature))
     # Not task by task: in a small batch each operation costs a hundredth of the time.
     loss_T = torch.cat([of for _, of in losses]) if len(losses) > 1 else losses[0][1]
+    _check_finite(loss_T, z_by_task.values())
     if log_variance is None:
         return loss_T.sum()
     s_T = torch.stack([log_variance[task] for tasks, _ in losses for task in tasks])
@@ -139,19 +139,20 @@ def _in_one_space(
 ) -> Tensor:
     """Returns the contrastive loss of z."""
     check_floating(z)
-    return _finite(contrast([z], relation, _positive(temperature), reduction))[0]
+    loss_H = contrast([z], relation, _positive(temperature), reduction)
+    _check_finite(loss_H, [z])
+    return loss_H[0]
 
 
-def _finite(found: Contrast) -> Tensor:
-    """Returns the losses. Raises ValueError if they are not finite because some rows are not.
+def _check_finite(loss: Tensor, rows: Iterable[Tensor]) -> None:
+    """Raises ValueError if losses are not finite because some rows z_BVD are not.
 
     Each row is in the denominator of all others, so a single check of the loss covers the rows of
     all spaces. In a small batch a check of each space costs a tenth of the time.
     """
-    if not math.isfinite(found.loss.detach().sum().item()):
-        for z in found.z_by_space:
+    if not math.isfinite(loss.detach().sum().item()):
+        for z in rows:
             check_rows(z)
-    return found.loss
 
 
 def _positive(temperature: float | Tensor, name: str = "temperature") -> float | Tensor:

@@ -9,7 +9,7 @@ in linear memory by `tiled_logsumexp`.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -21,81 +21,19 @@ from mtcon_ray.losses.positives import Degrees, EqualLabel, OwnView, Relation
 from mtcon_ray.losses.tiled_logsumexp import log_sums, rows_gradient
 
 
-class Range(NamedTuple):
-    """Usual least and greatest value of a loss, detached, in nats.
-
-    Both are means over the anchors that the loss averages over, so they follow the class balance
-    of the batch. ceiling: the loss when all embeddings are equal. floor: derived as follows.
-
-    With q_ip = w_ip / S_i, S_i = sum over p of w_ip, the loss of an anchor is a cross-entropy,
-
-        loss_i = S_i / |P_i| * CE(q_i, softmax over all a != i of z_i.z_a / t),
-        CE(q_i, .) = -sum over p of q_ip log r_ip + log(1 + Z_N / Z_P),
-
-    where r_i is the softmax over the positives alone, Z_P the sum of exp(z_i.z_a / t) over the
-    positives and Z_N over all other rows. The first term is at least the entropy H(q_i). A cosine
-    of unit rows is at most 1, so Z_P <= |P_i| exp(1 / t). If no cosine with another row is below
-    1 - g, then Z_N >= |N_i| exp((1 - g) / t). Together
-
-        loss_i >= S_i / |P_i| * (H(q_i) + log(1 + |N_i| / |P_i| exp(-g / t))).
-
-    For K classes this is log(|P_i| + |N_i| exp(-g / t)) with g = K / (K - 1). K equidistant points,
-    a point per class, reach it in all anchors at once. No embedding of classes of equal size has a
-    lower mean (Graf et al. 2021, arXiv:2102.08817), if all rows are labelled. Otherwise cosines of
-    unlabelled rows or small classes with another class can be below 1 - g, and at a warm
-    temperature the mean can then be lower than the floor. Two examples at t = 1: the mean falls
-    below the floor by 2 % of ceiling - floor for 8 classes of two images with 16 unlabelled images,
-    and by 13 % for a class of 12 images with four classes of a single image. At t = 0.1 neither
-    mean falls below it.
-
-    Graded positives overlap instead of forming classes. Then only g = 2 holds for every pair.
-    It is always a lower bound, but not all anchors reach it at once:
-    z_i.z_p / t = log q_ip + const for all i needs a Gram matrix with these entries.
-    """
-
-    floor: Tensor
-    ceiling: Tensor
-
-
-class Contrast(NamedTuple):
-    """The loss in each of H spaces, with its inputs."""
-
-    loss: Tensor  # nats: [H], or each anchor's [H, B, V], 0 without a positive
-    relation: Relation
-    z_by_space: Sequence[Tensor]  # [B, V, D] each
-    inverse_temperature: float | Tensor  # common to all spaces, or [H]
-
-    @torch.no_grad()
-    def range(self) -> Range:
-        """Returns the range of the mean over anchors with a positive in this batch, [H] each.
-
-        The floor is a lower bound under the conditions in `Range`.
-        """
-        z_HBVD = torch.stack(list(self.z_by_space))
-        degrees = self.relation.degrees(z_HBVD)
-        weight_HB, count_HB = degrees
-        share_HB = weight_HB * degrees.share_HB()
-        others_HB = (z_HBVD.shape[1] * z_HBVD.shape[2] - 1) - count_HB
-        K_H = self.relation.num_groups(z_HBVD).clamp(min=2)
-        far_H1 = torch.exp(-K_H / (K_H - 1) * self.inverse_temperature)[:, None]
-        num_valid_H = (count_HB > 0).sum(dim=1).clamp(min=1)
-        spread_HB = torch.log1p(others_HB / count_HB.clamp(min=1) * far_H1)
-        floor_HB = share_HB * (self.relation.entropies(z_HBVD) + spread_HB)
-        ceiling_HB = share_HB * torch.log(count_HB + others_HB)
-        return Range(floor_HB.sum(dim=1) / num_valid_H, ceiling_HB.sum(dim=1) / num_valid_H)
-
-
 def contrast(
     z_by_space: Sequence[Tensor],
     relation: Relation,
     temperature: float | Tensor,
     reduction: str = "mean",
-) -> Contrast:
-    """Computes the loss in each of H spaces, z_BVD each. Half precision is computed in float32.
+) -> Tensor:
+    """Returns the loss in each of H spaces, z_BVD each, [H], in nats.
 
-    reduction is "mean", "sum" or "none". An anchor without a positive has loss 0, and the mean
-    leaves it out. If no anchor has a positive the loss is 0 and differentiable. The temperature may
-    be a tensor, a scalar or [H], and then has a gradient. All z_BVD have the same shape and dtype.
+    reduction is "mean", "sum" or "none". With "none" the result is the loss of each anchor,
+    [H, B, V]. Half precision is computed in float32. An anchor without a positive has loss 0, and
+    the mean leaves it out. If no anchor has a positive the loss is 0 and differentiable. The
+    temperature may be a tensor, a scalar or [H], and then has a gradient. All z_BVD have the same
+    shape and dtype.
 
     Raises ValueError for an unknown reduction, another shape than [B, V, D], and a single row (no
     other row to compare it with). The temperature is not checked: specs and the public functions do
@@ -112,7 +50,7 @@ def contrast(
         if reduction != "none" and small_batch.is_small(H * (B * V) ** 2, z_BVD.device):
             pull_HNN, push_HN, num_valid_H = relation.pairs(z_BVD)
             scale = _scale(num_valid_H, reduction)
-            loss = small_batch.SmallBatchSum.apply(inverse, pull_HNN, push_HN, scale, *rows)
+            loss: Tensor = small_batch.SmallBatchSum.apply(inverse, pull_HNN, push_HN, scale, *rows)
         else:
             z_HBVD = torch.stack(rows)
             inverse_H = inverse if isinstance(inverse, Tensor) else z_HBVD.new_full((H,), inverse)
@@ -120,7 +58,7 @@ def contrast(
             loss = _AnchorLoss.apply(z_HBVD, inverse_H, relation, degrees)
             if reduction != "none":
                 loss = loss.sum(dim=(1, 2)) * _scale(degrees.num_valid_H(V), reduction)
-        return Contrast(loss, relation, rows, inverse)
+        return loss
 
 
 def _scale(num_valid_H: Tensor, reduction: str) -> float | Tensor:
@@ -132,8 +70,8 @@ def contrast_by_head(
     z_by_head: Mapping[str, Tensor],
     relation_by_head: Mapping[str, Relation],
     temperature_by_head: Mapping[str, float | Tensor],
-) -> Iterator[tuple[list[str], Contrast]]:
-    """Yields groups of heads, z_BVD each, with their losses from a joint computation.
+) -> Iterator[tuple[list[str], Tensor]]:
+    """Yields groups of heads, z_BVD each, with their losses [H] from a joint computation.
 
     The heads of a group have the same kind of relation, the same shape and dtype of rows, and the
     same number as temperature or a tensor each. Other arguments and errors are as in `contrast`.

@@ -21,8 +21,6 @@ from mtcon_ray.spec.problem import MISSING, UNKNOWN_BIT
 TOLERANCE = 1e-6
 # A pair with a kernel weight below this is not a positive: numbers 3.03 bandwidths apart.
 LEAST_WEIGHT = 0.01
-# Sums of weights below this are rounding of 0, because a sum above 0 has a weight of a positive.
-LEAST_SUM = 1e-6
 
 
 class Degrees(NamedTuple):
@@ -79,22 +77,6 @@ class Relation(ABC):
         z_BVD are the rows of a space. Only their shape and dtype count.
         """
 
-    def num_groups(self, z_HBVD: Tensor) -> Tensor:
-        """Returns [H], the number of classes, or 2 if the positives form no classes, the default.
-
-        Positives form classes if any two positives of an anchor are positives of each other. K
-        classes are at most K / (K - 1) apart in cosine if all are equally far from each other. Two
-        rows are at most 2 apart.
-        """
-        return z_HBVD.new_full((len(z_HBVD),), 2)
-
-    def entropies(self, z_HBVD: Tensor) -> Tensor:
-        """Returns the entropy [H, B], nats, of the positives' normalised weights, 0 without any.
-
-        By default for positives of equal weight.
-        """
-        return self.degrees(z_HBVD).count_HB.clamp(min=1).log()
-
 
 class OwnView(Relation):
     """Positives are the other views of the anchor's image: SimCLR (arXiv:2002.05709)."""
@@ -111,9 +93,6 @@ class OwnView(Relation):
         B, V, _ = z_BVD.shape
         weight_1BB = torch.eye(B, dtype=z_BVD.dtype, device=z_BVD.device)[None]
         return pairs_of_items(weight_1BB, self.degrees(z_BVD[None]), V)
-
-    def num_groups(self, z_HBVD: Tensor) -> Tensor:
-        return z_HBVD.new_full((len(z_HBVD),), z_HBVD.shape[1])
 
 
 class EqualLabel(Relation):
@@ -141,9 +120,10 @@ class EqualLabel(Relation):
         return rank_HB + B * torch.arange(H, device=rank_HB.device)[:, None]
 
     def degrees(self, z_HBVD: Tensor) -> Degrees:
-        V = z_HBVD.shape[2]
+        known_F = (self.labels_HB != MISSING).to(z_HBVD.dtype).flatten()
+        size_F = torch.zeros_like(known_F).index_add_(0, self._group_HB.flatten(), known_F)
         # Not below 0, for items without label, which no slot counts.
-        count_HB = self._sizes(z_HBVD)[self._group_HB].mul_(V).sub_(1).clamp_(min=0)
+        count_HB = size_F[self._group_HB].mul_(z_HBVD.shape[2]).sub_(1).clamp_(min=0)
         return Degrees(count_HB, count_HB)
 
     def sums(self, x_HBVD: Tensor) -> Tensor:
@@ -164,15 +144,6 @@ class EqualLabel(Relation):
         # Both sides of a pair have equally many positives, so no average is needed.
         pull_HNN.mul_((push_HN / count_HN.clamp(min=1))[:, :, None])
         return Pairs(pull_HNN, push_HN, push_HN.sum(dim=1))
-
-    def num_groups(self, z_HBVD: Tensor) -> Tensor:
-        size_F = self._sizes(z_HBVD)
-        return (size_F.view(self.labels_HB.shape) > 0).sum(dim=1).to(z_HBVD.dtype)
-
-    def _sizes(self, z_HBVD: Tensor) -> Tensor:
-        """Returns the number of known items in each of the H * B slots."""
-        known_F = (self.labels_HB != MISSING).to(z_HBVD.dtype).flatten()
-        return torch.zeros_like(known_F).index_add_(0, self._group_HB.flatten(), known_F)
 
 
 def pairs_of_items(weight_HBB: Tensor, degrees: Degrees, num_views: int) -> Pairs:
@@ -199,11 +170,6 @@ class Weights(NamedTuple):
     is_positive_BB: Tensor
     is_known_B: Tensor
 
-    def totals(self, value_BB: Tensor, z_HBVD: Tensor) -> Tensor:
-        """Returns each item's sum of the values over the rows of all known items, [B]."""
-        dtype = z_HBVD.dtype
-        return value_BB.to(dtype) @ self.is_known_B.to(dtype) * z_HBVD.shape[2]
-
 
 class ByDegree(Relation):
     """A relation with soft positives. Its weights are computed once, at the first call."""
@@ -215,10 +181,11 @@ class ByDegree(Relation):
         """Returns the weights, of this dtype. Weights of unknown items are not used."""
 
     def degrees(self, z_HBVD: Tensor) -> Degrees:
-        found, H = self._weights(z_HBVD), len(z_HBVD)
+        found, (H, _, V, _) = self._weights(z_HBVD), z_HBVD.shape
+        known_B = found.is_known_B.to(z_HBVD.dtype)
         weight_HB, count_HB = (
             # Minus 1, because the rows include the anchor, with weight 1.
-            torch.where(found.is_known_B, found.totals(x_BB, z_HBVD) - 1, 0).expand(H, -1)
+            torch.where(found.is_known_B, x_BB.to(known_B.dtype) @ known_B * V - 1, 0).expand(H, -1)
             for x_BB in (found.weight_BB, found.is_positive_BB)
         )
         return Degrees(weight_HB, count_HB)
@@ -230,15 +197,6 @@ class ByDegree(Relation):
     def pairs(self, z_BVD: Tensor) -> Pairs:
         weight_1BB = self._weights(z_BVD).weight_BB[None]
         return pairs_of_items(weight_1BB, self.degrees(z_BVD[None]), z_BVD.shape[1])
-
-    def entropies(self, z_HBVD: Tensor) -> Tensor:
-        """Returns log W - (sum of w log w) / W of each item's positives, [H, B], W the sum of w."""
-        found, (weight_HB, count_HB) = self._weights(z_HBVD), self.degrees(z_HBVD)
-        # The anchor itself, with weight 1, contributes 1 log 1 = 0.
-        log_BB = torch.special.xlogy(found.weight_BB, found.weight_BB)
-        log_HB = found.totals(log_BB, z_HBVD).where(found.is_known_B & (count_HB > 0), 0.0)
-        sum_HB = weight_HB.where(count_HB > 0, 1.0).clamp(min=LEAST_SUM)
-        return sum_HB.log() - log_HB / sum_HB
 
     def _weights(self, x_HBVD: Tensor) -> Weights:
         if self._found is None:

@@ -58,7 +58,7 @@ class AutoencodingMethod(SelfSupervisedMethod):
         rows = {head: z_by_head[head] for head in self.instance_heads}
         if self.adaptive is not None:
             return adapt_heads(rows, self.adaptive)
-        loss_H = contrast(list(rows.values()), OwnView(), self.spec.temperature).loss
+        loss_H = contrast(list(rows.values()), OwnView(), self.spec.temperature)
         compared = {head: compare(z_BVD) for head, z_BVD in rows.items()}
         return MethodOutput(dict(zip(rows, loss_H.unbind(), strict=True)), compared)
 

@@ -21,10 +21,10 @@ from mtcon_ray.data.batch import Batch
 from mtcon_ray.data.dataset import Dataset
 from mtcon_ray.data.sampling import Examples
 from mtcon_ray.errors import SpecError
-from mtcon_ray.losses.contrastive import Range, contrast_by_head
+from mtcon_ray.losses.contrastive import contrast_by_head
 from mtcon_ray.losses.numeric import Compared
 from mtcon_ray.losses.positives import OwnView, Relation
-from mtcon_ray.losses.weighting import NO_RANGES, FixedWeights, Weighting
+from mtcon_ray.losses.weighting import FixedWeights, Weighting
 from mtcon_ray.models.encoders import Encoder
 from mtcon_ray.models.network import Network, ProjectionHead
 from mtcon_ray.spec.methods.base import METHODS as SPECS
@@ -37,13 +37,11 @@ class MethodOutput(NamedTuple):
 
     `losses`: scalar losses by name, usually the name of the head.
     `compared`: per head, the rows compared by its loss. The cosines are computed from them.
-    `ranges`: per head, (floor, ceiling) of the loss, if the weighting needs them.
     `details`: a function for further scalars to be tracked, by metric name (see `gauges`).
     """
 
     losses: dict[str, Tensor]
     compared: Mapping[str, Compared] = MappingProxyType({})
-    ranges: Mapping[str, Range] = NO_RANGES
     details: Callable[[], dict[str, Tensor]] = dict
 
     def gauges(self) -> dict[str, Tensor]:
@@ -176,18 +174,14 @@ class ContrastiveMethod(Method):
         """Returns each head's loss in nats per anchor. z_by_head[head] is z_BVD with unit rows."""
         relations = {head: self.relation(head, batch) for head in z_by_head}
         temperatures = {head: self.temperature(head) for head in z_by_head}
-        losses, ranges = dict[str, Tensor](), dict[str, Range]()
+        losses = dict[str, Tensor]()
         # Heads with the same kind of positives and the same width share one computation: small
         # batches are dominated by the launch overhead of their operations.
-        for heads, found in contrast_by_head(z_by_head, relations, temperatures):
-            losses |= zip(heads, found.loss.unbind(), strict=True)
-            if self.weighting.needs_ranges:
-                floor_H, ceiling_H = found.range()
-                ranges |= zip(heads, map(Range, floor_H.unbind(), ceiling_H.unbind()), strict=True)
+        for heads, loss_H in contrast_by_head(z_by_head, relations, temperatures):
+            losses |= zip(heads, loss_H.unbind(), strict=True)
         return MethodOutput(
             {head: losses[head] for head in z_by_head},
             {head: compare(z, relation=relations[head]) for head, z in z_by_head.items()},
-            ranges,
         )
 
 

@@ -30,8 +30,6 @@ class MTCon(ContrastiveMethod):
         match self.spec.weighting:
             case "equal":
                 return weighting.FixedWeights()
-            case "calibrated":
-                return weighting.CalibratedVariance(self.tasks, least_excess=self.spec.least_excess)
             case "temperature":
                 return weighting.LearnedTemperature(self.tasks)
             case "learned":

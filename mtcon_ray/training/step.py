@@ -198,7 +198,7 @@ def backward(learner: Learner, z_by_head: dict[str, Tensor], batch: Batch) -> Up
     method, weighting = learner.method, learner.method.weighting
     output = method.check(method(gather(z_by_head, learner.ranks, batch.num_items), batch))
     sigma_by_task = weighting.sigma_by_task()
-    objective, weight_by_head = weighting(output.losses, output.ranges)
+    objective, weight_by_head = weighting(output.losses)
     (objective if learner.scaler is None else learner.scaler.scale(objective)).backward()
     detached = output._replace(losses={h: loss.detach() for h, loss in output.losses.items()})
     return Update(objective.detach(), detached, weight_by_head, sigma_by_task)

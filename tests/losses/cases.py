@@ -56,7 +56,7 @@ def contrastive(
     z_BVD: Tensor, relation: Relation, *, temperature: float | Tensor, **options: Any
 ) -> Tensor:
     """Returns the contrastive loss in one space."""
-    return contrast([z_BVD], relation, temperature, **options).loss[0]
+    return contrast([z_BVD], relation, temperature, **options)[0]
 
 
 # Labels of six items by two columns, their label sets and their numbers. Some are unknown.

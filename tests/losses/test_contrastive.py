@@ -109,7 +109,5 @@ def test_spaces_of_a_kind_width_and_temperature_are_computed_together() -> None:
     relations |= {"h": relations["a"], "i": relations["b"]}
     temperatures: dict[str, float | Tensor] = dict.fromkeys(z_by_head, 0.1)
     temperatures |= {"d": torch.tensor(0.1), "e": torch.tensor(0.2), "h": 0.2, "i": 0.3}
-    found = contrast_by_head(z_by_head, relations, temperatures)
-    groups = {tuple(heads): each.relation for heads, each in found}
-    alone = [("wide",), ("d", "e"), ("f",), ("g",), ("h",), ("i",)]
-    assert list(groups) == [("a", "b"), *alone]
+    groups = [tuple(heads) for heads, _ in contrast_by_head(z_by_head, relations, temperatures)]
+    assert groups == [("a", "b"), ("wide",), ("d", "e"), ("f",), ("g",), ("h",), ("i",)]

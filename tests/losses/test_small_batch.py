@@ -45,14 +45,14 @@ def test_few_pairs_and_many_agree_with_the_reference(
     expected = with_gradients(referred(name, z_HBVD, tau_H, reduction))
     for most_pairs in (small_batch.MOST_PAIRS, 0):
         monkeypatch.setattr(small_batch, "MOST_PAIRS", most_pairs)
-        found = contrast(z_HBVD.unbind(), RELATIONS[name](), tau_H, reduction).loss
+        found = contrast(z_HBVD.unbind(), RELATIONS[name](), tau_H, reduction)
         torch.testing.assert_close(with_gradients(found), expected, rtol=1e-11, atol=1e-12)
 
 
 def test_a_gradient_of_any_layout_is_taken() -> None:
     """With reduction="none" the incoming gradient may have any strides."""
     z_HBVD = random_rows(2, 6, 2, 4, seed=0).requires_grad_()
-    loss_HBV = contrast(z_HBVD.unbind(), OwnView(), 0.3, "none").loss
+    loss_HBV = contrast(z_HBVD.unbind(), OwnView(), 0.3, "none")
     u_VBH = random_rows(2, 6, 2, seed=1)
     (strided,) = torch.autograd.grad(loss_HBV, z_HBVD, u_VBH.permute(2, 1, 0), retain_graph=True)
     (plain,) = torch.autograd.grad(loss_HBV, z_HBVD, u_VBH.permute(2, 1, 0).contiguous())
@@ -63,7 +63,7 @@ def test_a_loss_may_be_asked_for_its_gradient_twice() -> None:
     """The forward pass computes the gradient; a backward pass must not overwrite it."""
     z_HBVD = random_rows(2, 6, 2, 4, seed=0).requires_grad_()
     tau_H = torch.tensor([0.3, 0.7], dtype=torch.float64, requires_grad=True)
-    loss = contrast(z_HBVD.unbind(), OwnView(), tau_H).loss.sum()
+    loss = contrast(z_HBVD.unbind(), OwnView(), tau_H).sum()
     once = torch.autograd.grad(loss, (z_HBVD, tau_H), retain_graph=True)
     for one, other in zip(once, torch.autograd.grad(3 * loss, (z_HBVD, tau_H)), strict=True):
         torch.testing.assert_close(3 * one, other)
@@ -75,7 +75,7 @@ def num_events(num_heads: int, temperature: float) -> int:
     z_by_space = [z_BVD.clone().requires_grad_() for z_BVD in rows]
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
         labels_HB = torch.arange(8).expand(num_heads, -1) % 3
-        contrast(z_by_space, EqualLabel(labels_HB), temperature).loss.sum().backward()
+        contrast(z_by_space, EqualLabel(labels_HB), temperature).sum().backward()
     return int(sum(event.count for event in profile.key_averages()))
 
 

@@ -32,23 +32,13 @@ class SupConSpec(ContrastiveSpec):
 class MTConSpec(ContrastiveSpec):
     """A contrastive head per task, supervised by its classes, label sets or numbers."""
 
-    weighting: Literal["learned", "equal", "calibrated", "temperature"] = Field(
+    weighting: Literal["learned", "equal", "temperature"] = Field(
         "learned",
-        description="weights of the tasks: 1/sigma^2, as MTCon (learned), all equal, as "
-        "MTCon-s and CCN (equal), or learned from a loss's excess over its floor "
-        "(calibrated). With temperature, sigma^2 divides the logits instead. log sigma^2 is "
+        description="weights of the tasks: 1/sigma^2, as MTCon (learned), or all equal, as MTCon-s "
+        "and CCN (equal). With temperature, sigma^2 divides the logits instead. log sigma^2 is "
         "learned at train.lr without weight decay and clamped to ±6",
     )
-    normalise_weights: bool = Field(
-        False, description="scale learned weights to mean 1, as for calibrated weights"
-    )
-    least_excess: float = Field(
-        0.5,
-        gt=0,
-        le=1,
-        description="calibrated weights: lower bound of the excess. No task gets more than "
-        "1/least_excess times the weight of random labels",
-    )
+    normalise_weights: bool = Field(False, description="scale learned weights to mean 1")
     threshold: Share = Field(0.3, description="label sets: lowest Jaccard overlap of positives")
     bandwidth: float = Field(
         0.5,

@@ -85,12 +85,12 @@ def _three_tasks(num_items: int, rounds: int, repeats: int) -> list[tuple[str, .
     return _rows_of(title, "mtcon", ours, ways, leaves, rounds, repeats, products)
 
 
-def drawn(num_items: int) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-    """Returns random unit rows [B, 2, D] with requires_grad, and random labels [B], by task."""
+def drawn(num_items: int, width: int = WIDTH) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+    """Returns random unit rows [B, 2, width] with requires_grad, and labels [B], by task."""
     generator = torch.Generator().manual_seed(0)
     z_by_task, labels = {}, {}
     for task, num_classes in TASKS.items():
-        z_BVD = torch.randn(num_items, 2, WIDTH, generator=generator)
+        z_BVD = torch.randn(num_items, 2, width, generator=generator)
         z_by_task[task] = F.normalize(z_BVD, dim=2).requires_grad_()
         labels[task] = torch.randint(0, num_classes, (num_items,), generator=generator)
     return z_by_task, labels

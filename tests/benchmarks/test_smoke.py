@@ -69,7 +69,7 @@ def table_of_cadence() -> str:
         (lambda: precision.measure(tiny().trial(POINT), seeds=range(2)), "| float32 | bfloat16 |"),
         (lambda: probes.measure(200, encoder="small", rounds=1), "as SupContrast"),
         (lambda: profiles.measure(repeats=3), "| colour jitter |"),
-        (lambda: large_loss.measure(num_images=16), "32 views: mtcon"),
+        (lambda: large_loss.measure(16, (64,)), "128 views: one of 64 ranks"),
         (table_of_cadence, "| tiny |"),
         (search_curves.measure, "| halving | 55.6% | "),
         (lambda: tables.measure([(3000, 3)]), "| 3,000 x 3 |"),

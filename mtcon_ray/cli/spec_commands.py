@@ -26,7 +26,7 @@ from mtcon_ray.display.presentation import hanging
 from mtcon_ray.errors import DataError, SpecError, nearest
 from mtcon_ray.plan.capacity import ClusterView, NodeKind
 from mtcon_ray.plan.plan import Plan
-from mtcon_ray.plan.planning import make_plan
+from mtcon_ray.plan.planning import exchange_times, make_plan
 from mtcon_ray.spec.data.own import ARCHIVES
 from mtcon_ray.spec.recipes import RECIPES
 from mtcon_ray.spec.run_spec import RunSpec, apply_override, load_spec, parse_spec, set_value
@@ -142,6 +142,7 @@ def _checked(spec: RunSpec) -> tuple[Plan, list[str], CheckedData]:
 @click.option(
     "--calibrate", is_flag=True, help="Train 20 steps and evaluate once here to estimate hours."
 )
+@click.option("--bandwidth", type=float, metavar="GB_PER_S", help="Time the workers' exchange.")
 def plan(
     spec: Path,
     overrides: tuple[str, ...],
@@ -149,11 +150,15 @@ def plan(
     as_json: bool,
     cluster: str | None,
     calibrate: bool,
+    bandwidth: float | None,
 ) -> None:
     """Show a sweep's trials, data, resources; start nothing."""
     from mtcon_ray.sweep.prior import plan_sweep
 
     run_spec = load_spec(spec, overrides)
+    if bandwidth is not None and not (bandwidth > 0 and run_spec.resources.worker_range[1] > 1):
+        rule = "--bandwidth must be above 0, and resources.workers above 1"
+        raise click.UsageError(f"{rule}, got a bandwidth of {bandwidth:g}")
     where = options.root_of(root, run_spec.storage)
     measure = None
     if calibrate:
@@ -161,6 +166,8 @@ def plan(
 
         measure = partial(measure_rates, run_spec, where)
     resolved = plan_sweep(run_spec, where, options.cluster_view(cluster), measure)
+    if bandwidth and resolved.exchange:
+        resolved.exchange.update(exchange_times(run_spec, resolved, bandwidth))
     lines = hanging("\n".join(plan_lines(run_spec, resolved)))
     say(resolved.model_dump_json(indent=1) if as_json else lines)
 

@@ -108,6 +108,12 @@ def _resource_rows(spec: RunSpec, plan: Plan) -> Iterator[Row]:
     has += [counted(plan.gpus_per_trial, "GPU")] if plan.gpus_per_trial else []
     in_all = " in all" if high > 1 else ""
     yield "a trial takes", f"{workers} with {' and '.join(has)}{in_all}, on {plan.cluster}"
+    if found := plan.exchange:
+        text = f"a step gathers {found['gathered']:,} bytes of rows, reduces {found['reduced']:,}"
+        text += f" of gradients; each of {high} workers sends {found['sent']:,} in rings"
+        text += ", in {seconds:.3g} s".format(**found) if "seconds" in found else ""
+        text += ", at most {share:.0%} of a step".format(**found) if "share" in found else ""
+        yield "exchange", text
     few = plan.concurrency
     yield "at a time", counted(few, "trial") if few else "unknown, as the cluster's maximum is"
     if plan.device_hours is None:

@@ -96,6 +96,7 @@ class MaskedNetwork(Network):
         self.decoder = decoder
         self.mask_ratio, self.noise_level, self.masked_share = mask_ratio, noise_level, masked_share
         self.skips_parameters = masked_share < 1
+        self.num_errors = 1 if noise_level is None else 2
 
     @property
     def phase(self) -> int:

@@ -38,10 +38,12 @@ class Network(nn.Module):
     `progress`: finished share of training, in [0, 1), set before each step.
     `phase`: changes with `progress` where the operations of a step change.
     `skips_parameters`: True if a step may leave parameters without a gradient.
+    `num_errors`: number of rows [N, 1] in the result of `forward` after the rows of the heads.
     """
 
     progress: float = 0.0
     skips_parameters: bool = False
+    num_errors: int = 0
 
     def __init__(
         self, encoder: Encoder, heads: Mapping[str, nn.Module], *, probed: str | None = None

@@ -24,10 +24,14 @@ from mtcon_ray.training.step import make_learner, update
 NUM_ITEMS = 2
 
 
-def count_parameters(
+def count_networks(
     spec: RunSpec, built: list[RunSpec], sizes: Mapping[str, int], store: Path, *, extremes: bool
-) -> list[int]:
-    """Returns numbers of parameters of encoder and heads, the least and the greatest among them.
+) -> list[tuple[int, int, int]]:
+    """Returns three counts of each network, the least and the greatest among them.
+
+    These are the parameters of encoder and heads, the parameters with a gradient, which include the
+    method's own, and the values of a view's rows in all heads with a teacher's keys. The last is 0
+    if a plugin's head does not run on the meta device.
 
     `built` are the specs of the networks to build, at least one. Building checks that the encoder's
     weights fit. With `extremes` the networks with the least and greatest searched numbers are
@@ -35,14 +39,21 @@ def count_parameters(
     the views or a head of the objective is missing.
     """
 
-    def count(one: RunSpec) -> int:
+    def count(one: RunSpec) -> tuple[int, int, int]:
         with torch.device("meta"):  # allocates no memory and computes no initial weights
             method = METHODS[one.method.name](one.method, one.problem(sizes))
             network = build_network(one.model, method.make_network, one.seed, store=store)
             if one.model.encoder.is_checked_by_building:
                 network.encoder.check_images(one.views.size)
+            width = 0
+            # Without the encoder and autocast, which may not run on the meta device.
+            with suppress(RuntimeError):
+                h_ND = torch.empty(NUM_ITEMS, network.encoder.width)
+                width = sum(head(h_ND).shape[1] for head in network.heads) + network.num_errors
         _check_heads(spec, network)
-        return sum(p.numel() for p in network.parameters())
+        own = list(network.parameters())
+        trained = sum(p.numel() for p in [*own, *method.parameters()] if p.requires_grad)
+        return sum(p.numel() for p in own), trained, width if method.momentum is None else 2 * width
 
     counts = [count(one) for one in built]
     numbers = {

@@ -18,7 +18,7 @@ from mtcon_ray.errors import DataError
 from mtcon_ray.evaluation.probe_data import fewest_labels, majority_shares
 from mtcon_ray.plan.capacity import ClusterView, check_cluster
 from mtcon_ray.plan.plan import Plan
-from mtcon_ray.plan.traffic import store_traffic
+from mtcon_ray.plan.traffic import step_exchange, store_traffic
 from mtcon_ray.spec.evaluate import EVALUATION
 from mtcon_ray.spec.run_spec import RunSpec, with_values
 
@@ -91,11 +91,14 @@ def make_plan(
         from mtcon_ray.plan import networks
     if spec.used_plugins:
         networks.try_plugins(spec, of_tasks)
+    exchange: dict[str, int | float] = {}
     if built:
-        parameters = networks.count_parameters(
+        found = networks.count_networks(
             spec, built, of_tasks, weights or cache_folder(root), extremes=count_parameters
         )
+        parameters, trained, widths = zip(*found, strict=True)
         counts["parameters"] = min(parameters), max(parameters)
+        exchange = step_exchange(high, counts["views_per_step"][1] * max(widths), max(trained))
     is_stored = stored_url(root) and "parameters" in counts
     traffic = store_traffic(spec, counts["parameters"][1], concurrency or 1) if is_stored else None
     most = {field: greatest for field, (_, greatest) in counts.items()}
@@ -135,6 +138,7 @@ def make_plan(
         store_bytes=store_bytes(len(table), spec.data, spec.views.size),
         downloads=dict(downloads or {}),
         traffic=traffic,
+        exchange=exchange,
         cluster=cluster.where,
         concurrency=concurrency,
         cpus_per_trial=spec.resources.cpus * high,
@@ -149,6 +153,16 @@ def make_plan(
             *_noise_warnings(spec, table, worst, num_scored),
         ),
     )
+
+
+def exchange_times(spec: RunSpec, plan: Plan, bandwidth: float) -> dict[str, float]:
+    """Returns the times of a plan's `exchange`. `bandwidth` is in gigabytes per second."""
+    seconds = plan.exchange["sent"] / (1e9 * bandwidth)
+    if plan.images_per_second is None:
+        return {"seconds": seconds}
+    batch = numbers_of(spec, "train.batch_size", spec.train.batch_size)[-1]
+    images = batch * spec.method.images_per_example / spec.resources.worker_range[1]
+    return {"seconds": seconds, "share": seconds / (seconds + images / plan.images_per_second)}
 
 
 def _hours(

@@ -1,7 +1,8 @@
-"""Requests to an object store that has the root, and uploaded bytes, estimated before a start.
+"""Requests to an object store that has the root, uploaded bytes, and bytes between workers.
 
-The numbers of requests are those of pyarrow and of the modules that make them: the claim and the
-log (`records/stored.py`), checkpoints (`training/uploads.py`), and the files of ended trials.
+They are computed before a start. The numbers of requests are those of pyarrow and of the modules
+that make them: the claim and the log (`records/stored.py`), checkpoints (`training/uploads.py`),
+and the files of ended trials.
 """
 
 from mtcon_ray.data import objects
@@ -35,6 +36,20 @@ def store_traffic(spec: RunSpec, parameters: int, concurrency: int) -> tuple[int
     more = spec.train.epochs // spec.evaluate.every if compared else 0
     saved, trial = state + network, OF_TRIAL + more * save
     return round(driver + saves * save), round(saves * saved), trial, (more + 1) * saved
+
+
+def step_exchange(workers: int, values: int, trained: int) -> dict[str, int | float]:
+    """Returns the field `exchange` of a plan without times, empty if nothing is exchanged.
+
+    `values` is the number of values in the rows of all workers, `trained` the number of parameters
+    with a gradient. Both are float32 in every precision.
+    """
+    if workers == 1 or not values:
+        return {}
+    gathered, reduced = values * FLOAT_BYTES, trained * FLOAT_BYTES
+    # Each part of a ring is sent over W - 1 links, and once more so for a sum.
+    sent = -(-(workers - 1) * (gathered + 2 * reduced) // workers)
+    return {"gathered": gathered, "reduced": reduced, "sent": sent}
 
 
 def _upload(size: int) -> int:

@@ -110,6 +110,14 @@ def test_plan_prints_the_plan_and_its_json(invoke: Invoke, spec: Path, tmp_path:
     assert not (tmp_path / "mtcon-ray").exists()
 
 
+def test_plan_times_the_exchange_at_a_bandwidth(invoke: Invoke, spec: Path) -> None:
+    two = ("plan", spec, "--cluster", "local", "--set", "resources.workers=2", "--bandwidth")
+    found = json.loads(invoke(*two, 2, "--json").stdout)["exchange"]
+    assert found["seconds"] == found["sent"] / 2e9 > 0
+    assert "must be above 0" in refused(*two, "nan")
+    assert "resources.workers above 1" in refused("plan", spec, "--bandwidth", 1)
+
+
 @pytest.mark.slow
 def test_calibration_gives_device_hours(invoke: Invoke, spec: Path) -> None:
     result = invoke("plan", spec, "--cluster", "local", "--calibrate", "--json")

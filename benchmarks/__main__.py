@@ -14,6 +14,7 @@ from benchmarks.machine import describe_machine
 
 # Imported separately: the core's stages also run without Ray, Optuna and MLflow.
 STAGES = (
+    "decoding",
     "views",
     "losses",
     "training",
@@ -29,7 +30,7 @@ STAGES = (
     "search",
 )
 # Not part of a bare `python -m benchmarks`: these stages start processes and take minutes.
-ONLY_WHEN_NAMED = ("startup", "winner", "tables")
+ONLY_WHEN_NAMED = ("startup", "winner", "tables", "predictions")
 # The names after it are its rows.
 GPU = "gpu"
 # Programs with their own options.

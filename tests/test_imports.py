@@ -45,4 +45,6 @@ def test_the_core_imports_no_service_and_the_driver_no_ray() -> None:
 @pytest.mark.slow
 def test_a_training_without_ray_starts_without_ray_and_without_matplotlib() -> None:
     """The report imports matplotlib later, when the trials have ended."""
-    run_python("-c", BLOCKED_IMPORTS.replace('"mlflow", "optuna"', '"matplotlib"'), "mtcon_ray.sweep.run")
+    run_python(
+        "-c", BLOCKED_IMPORTS.replace('"mlflow", "optuna"', '"matplotlib"'), "mtcon_ray.sweep.run"
+    )

@@ -7,10 +7,12 @@ import torch
 
 from benchmarks import (
     cadence,
+    decoding,
     idle_trial,
     large_loss,
     losses,
     precision,
+    predictions,
     probes,
     profiles,
     scale,
@@ -67,7 +69,9 @@ def table_of_cadence() -> str:
         (lambda: views.measure(8, 1), "| mtcon-ray |"),
         (lambda: training.measure(64, 1, encoder="small"), "| as SupContrast"),
         (lambda: precision.measure(tiny().trial(POINT), seeds=range(2)), "| float32 | bfloat16 |"),
-        (lambda: probes.measure(200, encoder="small", rounds=1), "as SupContrast"),
+        (lambda: probes.measure(200, "small", 1, [(99, 3)]), "| 99 items, 3 classes |"),
+        (lambda: decoding.measure(1, 1), "| to 224 px: torchvision |"),
+        (predictions.measure, "| ImageNet-1k, 512 GPUs |"),
         (lambda: profiles.measure(repeats=3), "| colour jitter |"),
         (lambda: large_loss.measure(16, (64,)), "128 views: one of 64 ranks"),
         (table_of_cadence, "| tiny |"),

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from mtcon_ray.base.metrics import Kind
+from mtcon_ray.data.column import Column
 from mtcon_ray.data.splits import LEFT_OUT, SPLITS
 from mtcon_ray.errors import DataError
 from mtcon_ray.spec.data.base import DataSpec, Split
@@ -32,8 +33,8 @@ class LabelTable:
     multi_hot[name] is uint8 [N, L] of 0 and 1, UNKNOWN_BIT (255) where unknown. Its L names are in
     multi_hot_names[name].
     continuous[column] is float64 [N], NaN where unknown.
-    split is int8 [N], an index into SPLITS, LEFT_OUT (-1) for items without a split or with an
-    unreadable image.
+    split is int8 [N], an index into SPLITS, LEFT_OUT (-1) for items without a split, outside of
+    data.fraction, or with an unreadable image.
     names are the items' names, such as their image paths.
     """
 
@@ -104,7 +105,7 @@ def too_many_bad(got: str, reasons: Collection[str], allowed: float, hint: str =
 
 
 def read_table(source: "DataSource") -> LabelTable:
-    """Returns checked labels and splits, with held_out_top_k and label noise applied.
+    """Returns checked labels and splits, with held_out_top_k, fraction and label noise applied.
 
     No image is read. Raises DataError if the labels are not usable.
     """
@@ -114,6 +115,8 @@ def read_table(source: "DataSource") -> LabelTable:
             if column in table.labels:
                 table = _keep_most_frequent(table, column, spec.held_out_top_k)
     table = _code_seen_classes_first(table)
+    if spec.fraction < 1:  # after the classes: heads and probes have the same for every fraction
+        table = _keep_fraction(table, source.groups, spec)
     _check(table, spec)
     table = replace(table, warnings=(*table.warnings, *_absences(table)))
     # Last, because noise draws from the remaining classes and must not hide bad labels above.
@@ -180,6 +183,22 @@ def _code_seen_classes_first(table: LabelTable) -> LabelTable:
     return replace(table, labels=labels, classes=classes, unseen=unseen)
 
 
+def _keep_fraction(table: LabelTable, groups: np.ndarray | None, spec: DataSpec) -> LabelTable:
+    """Returns a table with a share `spec.fraction` of the groups in train, at least one group.
+
+    The other training items become LEFT_OUT. The groups of a smaller share are among those of a
+    larger share. The choice depends on the seed and the groups in train, not on the order of items.
+    """
+    train, split = table.rows("train"), table.split.copy()
+    column = Column.of(np.array(table.names if groups is None else groups, dtype=object)[train])
+    # A random stream of its own: the random splits use the seed alone.
+    order = np.random.default_rng([spec.seed, *b"fraction"]).permutation(len(column.texts))
+    kept = order[: max(1, round(spec.fraction * len(order)))]
+    split[train[~np.isin(column.codes, kept)]] = LEFT_OUT
+    share = f"{100 * spec.fraction:g} % of the train groups (data.fraction)"
+    return replace(table, split=split, split_origin=f"{table.split_origin}, {share}".lstrip(", "))
+
+
 def _check(table: LabelTable, spec: DataSpec) -> None:
     """Raises DataError if a split is empty, or a label has no values in a split or is constant."""
     sizes = {split: len(table.rows(split)) for split in SPLITS}
@@ -188,21 +207,24 @@ def _check(table: LabelTable, spec: DataSpec) -> None:
             counts = ", ".join(f"{name} {number}" for name, number in sizes.items())
             raise DataError(f"the {split} split has no images ({counts}); each split needs images")
     for name in (*spec.tasks, *spec.held_out):
-        check_label(table, name)
+        check_label(table, name, ", or raise data.fraction" if spec.fraction < 1 else "")
 
 
 _WHAT = {"classes": "label column", "set": "label set", "number": "column of numbers"}
 
 
-def check_label(table: LabelTable, name: str) -> None:
-    """Raises DataError if a label has no values in a split or is constant in the train split."""
+def check_label(table: LabelTable, name: str, way_out: str = "") -> None:
+    """Raises DataError if a label has no values in a split or is constant in the train split.
+
+    `way_out` ends the message of a constant label.
+    """
     what, known = f"{_WHAT[table.kind_of(name)]} {name!r}", table.known(name)
     if not known.any():
         raise DataError(f"{what} must have labels, got only empty cells")
     if constant := _constant(table, name):
         raise DataError(
             f"{what} must have different values in the train split, got {constant}; take it out of "
-            "data.tasks and data.held_out"
+            f"data.tasks and data.held_out{way_out}"
         )
     for split in SPLITS:
         if not known[table.rows(split)].any():

@@ -65,14 +65,7 @@ def make_plan(
     Raises CheckpointError, DataError, ResourceError or SpecError if the spec could never run.
     """
     num_items = {s: len(table.rows(s)) for s in SPLITS}
-    num_examples = spec.method.num_examples(num_items["train"])
-    batch = spec.train.batch_size
-    largest = max(batch, numbers_of(spec, "train.batch_size", batch)[-1])
-    if largest > num_examples:
-        raise DataError(
-            f"train.batch_size must be at most the training split's {num_examples} examples, got "
-            f"{largest}; the last incomplete batch is dropped, so nothing would be trained"
-        )
+    check_batch_size(spec, table, spec.data.fraction)
     total, scheduler, labels = spec.search.num_planned_trials, spec.scheduler, spec.labels
     counts = _counts(spec, num_items["train"])
     worst, num_scored = fewest_labels(table, spec)
@@ -163,6 +156,19 @@ def exchange_times(spec: RunSpec, plan: Plan, bandwidth: float) -> dict[str, flo
     batch = numbers_of(spec, "train.batch_size", spec.train.batch_size)[-1]
     images = batch * spec.method.images_per_example / spec.resources.worker_range[1]
     return {"seconds": seconds, "share": seconds / (seconds + images / plan.images_per_second)}
+
+
+def check_batch_size(spec: RunSpec, table: LabelTable, fraction: float) -> None:
+    """Raises DataError if the train split, reduced to a fraction, has no whole batch."""
+    num_examples = spec.method.num_examples(len(table.rows("train")))
+    batch = spec.train.batch_size
+    largest = max(batch, numbers_of(spec, "train.batch_size", batch)[-1])
+    if largest > num_examples:
+        way_out = f"; lower it, or raise data.fraction {fraction:g}" if fraction < 1 else ""
+        raise DataError(
+            f"train.batch_size must be at most the training split's {num_examples} examples, got "
+            f"{largest}; the last incomplete batch is dropped, so nothing would be trained{way_out}"
+        )
 
 
 def _hours(

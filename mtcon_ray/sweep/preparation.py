@@ -16,7 +16,7 @@ from mtcon_ray.data.dataset import CheckedData, Dataset, check_dataset, open_dat
 from mtcon_ray.errors import SpecError
 from mtcon_ray.plan.capacity import ClusterView
 from mtcon_ray.plan.plan import Plan
-from mtcon_ray.plan.planning import make_plan, with_each
+from mtcon_ray.plan.planning import check_batch_size, make_plan, with_each
 from mtcon_ray.records.results import first_tags
 from mtcon_ray.spec.run_spec import RunSpec, with_values
 from mtcon_ray.spec.space import grid_points
@@ -129,11 +129,15 @@ def each_data(spec: RunSpec) -> list[RunSpec]:
 
 
 def check_data(spec: RunSpec, root: Path) -> CheckedData:
-    """Reads labels and checks images, see `check_dataset`.
+    """Reads labels and checks images, see `check_dataset`, for each listed `data.fraction`.
 
     A CSV in an object store is downloaded, images are not. The result can be passed to `make_plan`
     and `open_dataset`.
     """
     if spec.data.urls():
         prepare_root(root)
-    return check_dataset(spec.data, spec.views.size, cache_folder(root))
+    found = []
+    for one in with_each(spec, "data.fraction"):
+        found.append(check_dataset(one.data, one.views.size, cache_folder(root)))
+        check_batch_size(spec, found[-1].table, one.data.fraction)
+    return found[0]

@@ -1,5 +1,6 @@
 """Tests of the data set: checks of labels, label noise, class codes, fingerprint."""
 
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -114,7 +115,7 @@ def test_the_fingerprint_follows_images_labels_splits_and_size(files: Any, tmp_p
     sets: dict[str, Any] = {"multi_hot": {"looks": ["shiny"]}, "continuous": ["price"]}
     sets |= {"tasks": ["looks", "price"]}
     seen = [fingerprint(), fingerprint(view_size=20), fingerprint(label_noise={"kind": 1.0})]
-    seen.append(fingerprint(held_out=["tone"]))
+    seen += [fingerprint(held_out=["tone"]), fingerprint(fraction=0.5)]
     files.frame["shiny"], files.frame["price"] = ["0", "1"] * 10, [str(i) for i in range(20)]
     seen.append(fingerprint(**sets))
     for column, value in (("shiny", "1"), ("price", "0.5"), ("split", "val")):
@@ -125,6 +126,38 @@ def test_the_fingerprint_follows_images_labels_splits_and_size(files: Any, tmp_p
     (files.images / "0.jpg").write_bytes((files.images / "1.jpg").read_bytes())
     seen.append(fingerprint())
     assert len(set(seen)) == len(seen)
+
+
+def test_a_fraction_keeps_whole_groups_of_train(files: Any) -> None:
+    """Train has six groups, three of which are single images. Val, test and classes stay.
+
+    The choice does not depend on the order of the rows. A smaller choice is part of a larger one.
+    """
+    files.frame["shoe"] = ["" if row < 5 else f"shoe {row // 5}" for row in range(20)]
+    files.frame.loc[[0, 1, 6], "kind"] = "rare"
+    noise, chosen, labels = {"kind": 0.9}, list[set[str]](), []
+    for fraction, count in ((0.34, 2), (0.5, 3), (0.84, 5), (1, 6)):
+        table = labels_of(files.spec(group_column="shoe", fraction=fraction, label_noise=noise))
+        kept = table.split > 0
+        labels.append((table.classes, [*table.split[kept], *table.labels["kind"][kept]]))
+        shoes = Counter(files.frame["shoe"][table.rows("train")])
+        assert (shoes.pop("", 0) + len(shoes), {*shoes.values(), 3}) == (count, {3})
+        chosen.append({table.names[row] for row in table.rows("train")})
+    assert all(each == labels[0] for each in labels)
+    assert chosen[0] < chosen[1] < chosen[2] < chosen[3]
+    files.frame = files.frame[::-1]
+    for seed in (0, 1):
+        table = labels_of(files.spec(group_column="shoe", fraction=0.5, seed=seed))
+        assert ({table.names[row] for row in table.rows("train")} == chosen[1]) is (seed == 0)
+
+
+def test_a_fraction_of_single_images(files: Any) -> None:
+    for share, count in ((1e-6, 1), (0.1, 280)):
+        table = labels_of(SyntheticSpec(fraction=share, tasks=(), held_out=()))
+        assert np.bincount(table.split + 1).tolist() == [2800 - count, count, 400, 800]
+    assert table.split_origin == "10 % of the train groups (data.fraction)"
+    with pytest.raises(DataError, match=r"'kind' must have different .* or raise data\.fraction"):
+        labels_of(files.spec(fraction=0.01))
 
 
 def of_every_kind(files: Any, **fields: Any) -> DataSpec:

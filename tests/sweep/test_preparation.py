@@ -12,7 +12,7 @@ from mtcon_ray.data.labels import read_table
 from mtcon_ray.errors import DataError, TrackingError
 from mtcon_ray.plan.local import this_machine
 from mtcon_ray.spec.run_spec import RunSpec, parse_spec, with_values
-from mtcon_ray.sweep.preparation import prepare
+from mtcon_ray.sweep.preparation import check_data, prepare
 from mtcon_ray.tracking.mlflow_server import own_database
 from tests import specs
 from tests.data.conftest import TableFiles
@@ -45,6 +45,15 @@ def test_the_users_own_file_is_not_asked(tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.setattr("mtcon_ray.sweep.preparation.check_server", asked)
     tracking = {"uri": own_database(tmp_path)}
     prepared(spec_of({"kind": "synthetic", "num_items": 120}, tracking), tmp_path)
+
+
+def test_each_listed_fraction_has_a_whole_batch(tmp_path: Path) -> None:
+    spec = spec_of({"kind": "synthetic", "num_items": 120}, {"offline": True})
+    searched = {"search.space": {"data.fraction": {"grid": [1, 0.1]}}, "train.batch_size": 10}
+    with pytest.raises(DataError, match=r"8 examples, got 10; .* raise data\.fraction 0\.1"):
+        check_data(with_values(spec, searched), tmp_path)
+    planned = check_data(with_values(spec, {**searched, "train.batch_size": 8}), tmp_path).table
+    assert len(planned.rows("train")) == 84, "the plan is of the spec itself"
 
 
 @pytest.mark.slow

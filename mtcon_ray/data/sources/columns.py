@@ -77,17 +77,21 @@ class ColumnsSource(FilesSource):
 
     def draw(self, rows: np.ndarray, fractions: tuple[float, ...]) -> np.ndarray:
         """Returns a random split of some rows, int8 [rows], by group_column and stratify."""
-        spec, table = self.spec, self.table
-        groups = np.array(self.names, dtype=object)[rows]
-        if spec.group_column is not None:
-            named = table.column(spec.group_column).cells[rows]
-            # Prefixes distinguish an item without a group from a group with the item's name.
-            groups = np.where(named == "", "image:" + groups, "group:" + named)
+        spec, table, groups = self.spec, self.table, self.groups[rows]
         if not spec.stratify:
             return splits.drawn_split(groups, fractions, spec.seed)
         columns = [table.column(name).cells[rows] for name in spec.stratify]
         strata = np.array(["\0".join(cells) for cells in zip(*columns, strict=True)], dtype=object)
         return splits.stratified_split(splits.common(strata, groups), groups, fractions, spec.seed)
+
+    @property
+    def groups(self) -> np.ndarray:
+        names = np.array(self.names, dtype=object)
+        if self.spec.group_column is None:
+            return names
+        named = self.table.column(self.spec.group_column).cells
+        # Prefixes distinguish an item without a group from a group with the item's name.
+        return np.where(named == "", "image:" + names, "group:" + named)
 
     def doubts(self, split: np.ndarray) -> list[str]:
         """Returns warnings of images listed twice, and of images or groups in several splits."""

@@ -43,6 +43,14 @@ class DataSource(Configured, ABC):
         Raises DataError if they cannot be read or are inconsistent.
         """
 
+    @property
+    def groups(self) -> np.ndarray | None:
+        """The group of each item, object [N] of str, None if each name is a group by itself.
+
+        `data.fraction` keeps or leaves out whole groups.
+        """
+        return None
+
     @abstractmethod
     def content_key(self) -> str:
         """Returns a hex digest, which depends on the content and the order of the images."""

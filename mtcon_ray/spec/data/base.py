@@ -38,6 +38,9 @@ class DataSpec(Spec):
     label_noise: dict[str, Share] = Field(
         {}, description="task to the share of its train labels replaced by random classes"
     )
+    fraction: float = Field(
+        1.0, gt=0, le=1, description="share of the train split to train on, in whole groups"
+    )
     store_size: int | None = Field(
         None,
         ge=8,

@@ -15,8 +15,8 @@ from mtcon_ray.display.console import Console, Terminal, say
 from mtcon_ray.display.presentation import printable
 from mtcon_ray.display.results_table import leaderboard_lines, winner_lines
 from mtcon_ray.errors import SweepError
-from mtcon_ray.records.results import SweepResults
-from mtcon_ray.records.stored import fetch_sweep
+from mtcon_ray.records.results import SweepResults, load_sweep
+from mtcon_ray.records.stored import fetch_sweep, find_sweep
 from mtcon_ray.spec.run_spec import RunSpec, load_spec
 from mtcon_ray.tracking.mlflow_server import tracking_uri, ui_command
 
@@ -36,16 +36,23 @@ def places(command: options.Command) -> options.Command:
 
 
 @click.command()
-@options.spec_file
+@click.argument("spec", type=options.PATH, required=False)
+@click.option(
+    "--from", "earlier", default="", metavar="NAME|URL", callback=options.located,
+    help="Train with the spec of this sweep and the values and seed of its winner.",
+)  # fmt: skip
 @starting
 @options.take_over
 @places
-def train(spec: Path, **given: Any) -> int:
+def train(spec: Path | None, earlier: str, **given: Any) -> int:
     """Train once, as a sweep of one trial.
 
     The spec's search is left out. With one worker it runs in this process, without Ray.
     """
-    return _sweep(spec, once=True, **given)
+    if (spec is None) != bool(earlier):
+        raise click.UsageError("give either SPEC or --from NAME")
+    begun = spec or load_sweep(find_sweep(options.root_of(given["root"]), earlier))
+    return _sweep(begun, once=True, **given)
 
 
 @click.command()
@@ -78,11 +85,11 @@ def demo(**given: Any) -> int:
 
 
 def _sweep(
-    spec: Path, *, overrides: tuple[str, ...], root: str | None, goes_on: bool = False, **given: Any
+    spec: Path | SweepResults, *, overrides: tuple[str, ...], root: str | None, **given: Any
 ) -> int:
-    if goes_on and not given["name"]:
+    if (goes_on := given.pop("goes_on", False)) and not given["name"]:
         raise SweepError("--continue needs --name, the name of the sweep to start or continue")
-    run_spec = load_spec(spec, overrides)
+    run_spec = load_spec(spec, overrides) if isinstance(spec, Path) else spec.winner_spec(overrides)
     where = options.root_of(root, run_spec.storage)
     again = given["resume"] or given.get("retry_failed", False)
     given["resume"] = is_there(where, given["name"]) if goes_on else again

@@ -18,7 +18,7 @@ from mtcon_ray.plan.plan import Plan, read_plan
 from mtcon_ray.records.event_log import by_trial, first_event, read_events
 from mtcon_ray.records.events import Ended, Event, Reported, Started, last_change
 from mtcon_ray.records.lost import lost_in
-from mtcon_ray.records.recorded import read_recorded
+from mtcon_ray.records.recorded import load_recorded, read_recorded
 from mtcon_ray.spec.evaluate import Select, selected_epoch, selected_value
 from mtcon_ray.spec.run_spec import RunSpec
 from mtcon_ray.spec.space import with_lists
@@ -217,6 +217,17 @@ class SweepResults:
         if self.winner is None:
             raise MtconError(f"no trial of {self.name!r} has trained for its full budget yet")
         return self.winner
+
+    def winner_spec(self, overrides: Iterable[str] = ()) -> RunSpec:
+        """Returns the spec of a training with the values and the seed of the winner.
+
+        `overrides` such as data.fraction=1 are applied last. Imports the spec's plugins. Raises
+        MtconError without a winner, SpecError if the spec is invalid or without consent to plugins.
+        """
+        winner, search = self.required_winner(), {"objective": self.spec.search.objective}
+        values = {**winner.params, "seed": winner.seed, "search": search}.items()
+        changes = [f"{path}={json.dumps(value, ensure_ascii=False)}" for path, value in values]
+        return load_recorded(self.folder / paths.SPEC_FILE, [*changes, *overrides])
 
     @property
     def report_path(self) -> Path:

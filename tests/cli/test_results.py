@@ -17,8 +17,9 @@ from optuna.storages.journal import JournalFileBackend
 from PIL import Image
 
 from mtcon_ray.base.lock import driver_lock
-from mtcon_ray.base.paths import event_file
+from mtcon_ray.base.paths import choose_root, event_file
 from mtcon_ray.display.presentation import csv_text
+from mtcon_ray.errors import SweepError
 from mtcon_ray.records.events import Ended, Reopened, Reported, Started
 from tests.cli.conftest import SPEC, Invoke, refused, run
 from tests.recorded import plan_with
@@ -171,6 +172,21 @@ def test_train_is_a_sweep_of_one_trial(invoke: Invoke, spec: Path, tmp_path: Pat
     told = {"tiny-1": "--name tiny-1 --resume", "My Sweep": "a name must be lower case letters"}
     for name, error in told.items():
         assert error in refused("train", spec, "--name", name, "--root", tmp_path)
+
+
+def test_train_takes_the_spec_of_a_winner(invoke: Invoke, spec: Path, sweep: Path) -> None:
+    """The changes of --set come last. A URL names the root of both sweeps."""
+    found = patch("mtcon_ray.cli.run_commands.find_sweep", return_value=sweep)
+    with found as find, patch("mtcon_ray.sweep.run.train_once", side_effect=SweepError) as train:
+        run("train", "--from", "s3://bucket/x/sweeps/tiny-1", "--set", "data.fraction=0.5")
+    (given,), options = train.call_args
+    assert (given.name, given.method.temperature, given.data.fraction) == ("tiny", 0.1, 0.5)
+    assert (options["root"], options["name"]) == (choose_root("s3://bucket/x"), None)
+    assert find.call_args.args == (options["root"], "tiny-1")
+    RunLog(sweep, "trial-0000").remove()
+    assert "has trained for its full budget" in invoke("train", "--from", "tiny-1").stderr
+    for words in ([], [spec, "--from", "tiny-1"]):
+        assert "give either SPEC or --from NAME" in refused("train", *words)
 
 
 def test_a_sweep_without_ray_is_stopped_and_resumed(invoke: Invoke, spec: Path) -> None:

@@ -56,10 +56,15 @@ def folder(tmp_path: Path) -> Folder:
 
 
 def test_a_searched_list_is_read_as_a_list(folder: Folder) -> None:
-    space = "{views.crop_scale: {grid: [[0.2, 1.0], [0.5, 1.0]]}}"
-    (folder.path / "spec.yaml").write_text(f"name: shoes\nsearch: {{space: {space}}}\n")
-    folder.trial([], params={"views.crop_scale": "[0.5, 1.0]"})
-    assert folder.last().params == {"views.crop_scale": [0.5, 1.0]}
+    search = "{objective: shape, space: {views.crop_scale: {grid: [[0.2, 1.0], [0.5, 1.0]]}}}"
+    (folder.path / "spec.yaml").write_text(f"name: shoes\nsearch: {search}\n")
+    params = {"train.lr": 1e-05, "views.crop_scale": "[0.5, 1.0]"}
+    folder.trial([0.1, 0.2, 0.3], seed=7, params=params)
+    assert folder.last().params == params | {"views.crop_scale": [0.5, 1.0]}
+    spec = folder.load().winner_spec(["views.size=16"])
+    assert (spec.seed, spec.train.lr, spec.views.crop_scale) == (7, 1e-05, (0.5, 1.0))
+    assert (spec.views.size, spec.search.space, spec.search.objective) == (16, {}, "shape")
+    assert folder.load().winner_spec(["seed=3"]).seed == 3, "the changes of the user come last"
 
 
 def test_a_trial_as_it_was_written(folder: Folder) -> None:

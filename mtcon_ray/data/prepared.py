@@ -40,9 +40,7 @@ UNUSED_SECONDS = 30 * 86_400
 
 def data_key(spec: DataSpec, view_size: int) -> str:
     """Returns a text that is equal for specs with the same data set."""
-    # Sweeps begun without this field have the keys of all other fields.
-    unused = {"fraction"} if spec.fraction == 1 else None
-    text = f"{store_size(spec, view_size)} {spec.model_dump_json(exclude=unused)}"
+    text = f"{store_size(spec, view_size)} {spec.model_dump_json()}"
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 

@@ -10,10 +10,9 @@ import pytest
 from mtcon_ray.base.paths import cache_folder, choose_root
 from mtcon_ray.data import prepared
 from mtcon_ray.data.dataset import Dataset, open_dataset
-from mtcon_ray.data.prepared import data_key, discard_unused, keep_set, open_set
+from mtcon_ray.data.prepared import discard_unused, keep_set, open_set
 from mtcon_ray.errors import StorageError
 from mtcon_ray.spec.data.base import DataSpec
-from mtcon_ray.spec.data.own import SyntheticSpec
 from tests.data.conftest import TableFiles
 from tests.data.folder_store import FolderStore
 
@@ -43,12 +42,6 @@ def test_a_set_is_the_data_set_without_its_files(files: TableFiles, tmp_path: Pa
     files.csv.unlink()
     assert_equal(data, open_set(spec, place, data.cache, data.fingerprint))
     assert data.table.unseen
-
-
-def test_the_whole_train_split_has_the_key_of_a_spec_without_a_fraction() -> None:
-    """Stored sweeps of earlier versions are then resumed without their data's files."""
-    keys = [data_key(SyntheticSpec(fraction=fraction), 32) for fraction in (1, 0.5)]
-    assert keys[0] == "cc6bc5fc9d77ed50" != keys[1]
 
 
 def test_each_node_downloads_a_set_once(

@@ -50,9 +50,7 @@ NOTES = (
     "The accuracy on wrong labels is the expectation over test labels that are redrawn in the same "
     "way, (1 - share) times the accuracy on right ones plus share / K. If all labels are wrong it "
     "is therefore 1 / K by construction. The probe is fitted on the wrong labels of training.",
-    "Bands: 95 % intervals over seeds and test items; of weights, over seeds by Student's t. "
-    "Learned weights also shrink the steps of the encoder, so compare how much a curve loses, not "
-    "its height.",
+    "Bands: 95 % intervals over seeds and test items; of weights, over seeds by Student's t.",
 )
 
 

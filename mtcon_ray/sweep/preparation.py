@@ -134,6 +134,7 @@ def check_data(spec: RunSpec, root: Path) -> CheckedData:
     A CSV in an object store is downloaded, images are not. The result can be passed to `make_plan`
     and `open_dataset`.
     """
+    each_data(spec)  # refuses a range of values
     if spec.data.urls():
         prepare_root(root)
     found = []

@@ -9,7 +9,7 @@ import pytest
 from mtcon_ray.base.callbacks import Callbacks
 from mtcon_ray.base.paths import sweep_folder
 from mtcon_ray.data.labels import read_table
-from mtcon_ray.errors import DataError, TrackingError
+from mtcon_ray.errors import DataError, SpecError, TrackingError
 from mtcon_ray.plan.local import this_machine
 from mtcon_ray.spec.run_spec import RunSpec, parse_spec, with_values
 from mtcon_ray.sweep.preparation import check_data, prepare
@@ -54,6 +54,10 @@ def test_each_listed_fraction_has_a_whole_batch(tmp_path: Path) -> None:
         check_data(with_values(spec, searched), tmp_path)
     planned = check_data(with_values(spec, {**searched, "train.batch_size": 8}), tmp_path).table
     assert len(planned.rows("train")) == 84, "the plan is of the spec itself"
+    with pytest.raises(SpecError, match=r"data\.fraction: search\.space must list at most 64"):
+        check_data(
+            with_values(spec, {"search.space": {"data.fraction": {"uniform": [0.1, 1]}}}), tmp_path
+        )
 
 
 @pytest.mark.slow

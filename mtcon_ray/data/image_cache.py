@@ -33,8 +33,7 @@ PROGRESS = ".decoded.json"  # files with a dot at the start get no checksum
 ROWS_PER_TASK = 64
 # At most so many tasks are repeated after a kill.
 TASKS_PER_SAVE = 64
-# Decoding an image takes 0.9 ms (to 64 pixels) to 1.9 ms (to 224), of which Python's lock is held for
-# 0.08 ms at most.
+# An image takes 0.9 ms (to 64 pixels) to 1.9 ms (to 224). Python's lock is held for 0.08 ms of it.
 MAX_THREADS = 32
 
 ReportProgress = Callable[[int, int], None]

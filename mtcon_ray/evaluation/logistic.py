@@ -61,12 +61,12 @@ class Design:
         deviation_D = z_ND.std(dim=0, correction=0)
         varies_D = deviation_D > ROUNDING * z_ND.abs().amax(dim=0)
         self.scale_D = torch.where(varies_D, 1 / deviation_D.where(varies_D, 1), 0)
-        z_ND = (z_ND - self.mean_D) * self.scale_D
+        z_ND = (z_ND - self.mean_D).mul_(self.scale_D)
         variance_D, self.axes_DD = torch.linalg.eigh(z_ND.T @ z_ND / len(z_ND))
-        ones = torch.ones_like(variance_D[:1])
         # eigh may return slightly negative eigenvalues for a singular matrix.
-        self.variance = torch.cat([variance_D.clamp(min=0), ones])
-        self.x = torch.cat([z_ND @ self.axes_DD, ones.expand(len(z_ND), 1)], dim=1)
+        self.variance = F.pad(variance_D.clamp(min=0), (0, 1), value=1.0)
+        self.x = z_ND.new_ones(len(z_ND), len(self.variance))
+        torch.mm(z_ND, self.axes_DD, out=self.x[:, :-1])
 
     def on_features(self, weight: Tensor) -> Tensor:
         """Returns weights [D + 1, C] of the same linear function of the original features."""

@@ -1,7 +1,7 @@
-"""A trainable that trains nothing, and measures the time until Ray Tune asks for the next result.
+"""Trainables that train nothing. One measures the time until Ray Tune asks for the next result.
 
-It sends its results as `mtcon_ray/sweep/trial.py` does. It imports no torch, because 32 processes
-with torch would take minutes and gigabytes on a small machine.
+They send their results as `mtcon_ray/sweep/trial.py` does. They import no torch, because 32
+processes with torch would take minutes and gigabytes on a small machine.
 """
 
 import json
@@ -23,7 +23,43 @@ EPOCHS = 60  # after the start of the last trial
 WAITING = "benchmark/waiting"
 
 
-class PacedTrial(Trainable):
+SHORT_EPOCHS = 12
+
+
+class Paced(Trainable):
+    """Base of trials that only wait."""
+
+    def save_checkpoint(self, checkpoint_dir: str) -> None:
+        """Saves nothing."""
+
+    def load_checkpoint(self, checkpoint: Any) -> None:
+        """Loads nothing."""
+
+
+class ShortTrial(Paced):
+    """A trial of SHORT_EPOCHS epochs, with a result after each. It continues after a loss."""
+
+    def setup(self, config: dict[str, Any]) -> None:
+        """Begins after the last epoch in the event log, as from a checkpoint."""
+        self._name, self._epoch = config["trial"], config["logged"]
+
+    def reset_config(self, new_config: dict[str, Any]) -> bool:
+        """Begins another trial in this process."""
+        self.setup(new_config)
+        return True
+
+    def step(self) -> dict[str, Any]:
+        """Waits for an epoch and returns its result."""
+        time.sleep(EPOCH_SECONDS)
+        self._epoch += 1
+        done = self._epoch == SHORT_EPOCHS
+        values = {LOSS: 1 / self._epoch, MEAN_ACCURACY: 1 - 1 / self._epoch}
+        lines = [Reported(trial=self._name, epoch=self._epoch, metrics=values).to_line()]
+        outcome = Status.FINISHED if done else Status.RUNNING
+        return {"lines": lines, "outcome": outcome, "done": done}
+
+
+class PacedTrial(Paced):
     """A trial with epochs of EPOCH_SECONDS. Its time counts once all trials have started."""
 
     def setup(self, config: dict[str, Any]) -> None:
@@ -62,9 +98,3 @@ class PacedTrial(Trainable):
             values[MEAN_ACCURACY] = 1 - 1 / self._epoch
         epoch, stamp = self._epoch, time.time_ns() // 1_000_000
         return Reported(trial=self._name, epoch=epoch, metrics=values, time_ms=stamp).to_line()
-
-    def save_checkpoint(self, checkpoint_dir: str) -> None:
-        """Saves nothing."""
-
-    def load_checkpoint(self, checkpoint: Any) -> None:
-        """Loads nothing."""

@@ -7,7 +7,7 @@ sampler alternates between TPE, which fits its model to earlier trials, and rand
 show the cost of the service alone. Three rounds are run and a fixed loop is timed at each trial's
 end, because a shared machine's speed may double or halve during a sweep. Afterwards the first
 sweep's report is built again, the commands for reading a sweep run as users run them, and a real
-MLflow server returns its table of runs.
+MLflow server returns its table of runs. The last table is from `many_trials`.
 """
 
 import json
@@ -18,7 +18,6 @@ import time
 import urllib.request
 from collections import Counter
 from collections.abc import Generator, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
@@ -27,10 +26,10 @@ from time import perf_counter
 from typing import Any, NamedTuple
 from unittest.mock import patch
 
-from benchmarks import idle_trial
+from benchmarks import idle_trial, many_trials
+from benchmarks.mlflow_server import mlflow_server
 from benchmarks.table import markdown
 from benchmarks.timing import Ratio, resident_bytes
-from cluster.try_autoscaling import free_ports
 from mtcon_ray.base import metrics
 from mtcon_ray.base.callbacks import Callbacks
 from mtcon_ray.display.build import build_report
@@ -48,6 +47,8 @@ EPOCHS = 5
 LOOP = range(50_000)
 AT_ONCE = 1
 ROUNDS = 3
+ALL = many_trials.Sizes()
+SMALLEST = many_trials.Sizes(6, 3, 4, (4,), 15, 2, (2, 4, 1), 1, 1)
 PAGE = 100  # runs in the first request for MLflow's table
 
 
@@ -81,6 +82,7 @@ class Growth(Callbacks):
     main_thread: list[float] = field(default_factory=list)
     loops: list[float] = field(default_factory=list)
     resident: list[int] = field(default_factory=list)
+    closing: float = 0.0  # seconds from the end of the last trial to the results
 
     def on_end(self, trial: str, status: str, value: float | None, reason: str | None) -> None:
         begin = perf_counter()
@@ -132,6 +134,7 @@ def run_sweep(root: Path, num_trials: int, sampler: str) -> tuple[Growth, Counte
         ),
     ):
         results = run.run_sweep(sweep_spec(num_trials, sampler), root=root, callbacks=growth)
+    growth.closing = perf_counter() - growth.ends[-1]
     assert len(results.trials) == len(growth.ends) == num_trials
     idle_trial.check_tracked_runs(root, num_trials)
     return growth, calls
@@ -208,34 +211,6 @@ def _median_seconds(address: str, ids: list[str], asked: dict[str, Any]) -> floa
     return median(seconds)
 
 
-@contextmanager
-def mlflow_server(store: str) -> Iterator[str]:
-    """Runs an MLflow server on a free port of this machine and yields its address."""
-    (port,) = free_ports(1)
-    command = [sys.executable, "-m", "mlflow", "server", "--backend-store-uri", store,
-               "--host", "127.0.0.1", "--port", str(port), "--workers", "1"]  # fmt: skip
-    server = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    try:
-        address = f"http://127.0.0.1:{port}"
-        deadline = time.monotonic() + 120
-        while not _answers(f"{address}/health"):
-            assert time.monotonic() < deadline
-            assert server.poll() is None
-            time.sleep(0.2)
-        yield address
-    finally:
-        server.terminate()
-        server.wait(30)
-
-
-def _answers(url: str) -> bool:
-    try:
-        urllib.request.urlopen(url, timeout=5).close()
-    except OSError:
-        return False
-    return True
-
-
 def _post(url: str, body: dict[str, Any]) -> Any:
     request = urllib.request.Request(
         url, json.dumps(body).encode(), {"Content-Type": "application/json"}
@@ -244,8 +219,10 @@ def _post(url: str, body: dict[str, Any]) -> Any:
         return json.load(answer)
 
 
-def measure(marks: tuple[int, ...] = MARKS, rounds: int = ROUNDS) -> str:
-    """Returns the tables. Takes some minutes."""
+def measure(
+    marks: tuple[int, ...] = MARKS, rounds: int = ROUNDS, sizes: many_trials.Sizes = ALL
+) -> str:
+    """Returns the tables. Takes an hour."""
     growths: dict[str, list[Growth]] = {"tpe": [], "random": []}
     rows: list[tuple[str, str]] = []
     for _ in range(rounds):
@@ -254,11 +231,14 @@ def measure(marks: tuple[int, ...] = MARKS, rounds: int = ROUNDS) -> str:
                 growth, calls = run_sweep(Path(folder), marks[-1], sampler)
                 of_rounds.append(growth)
                 rows = rows or [*_call_rows(calls, marks[-1]), *measure_reading(Path(folder))]
+    closing = [growth.closing for of_rounds in growths.values() for growth in of_rounds]
+    rows.append(("from the last trial's end to the results (aim: 10)", f"{median(closing):.1f}"))
     return "\n\n".join(
         [
             _growth_table("TPE", growths["tpe"], marks),
             _growth_table("random", growths["random"], marks),
             markdown((f"Afterwards, {marks[-1]:,} trials", "seconds"), rows),
+            many_trials.measure(sizes),
         ]
     )
 

@@ -63,6 +63,11 @@ def resident_bytes() -> int:
     return _status("VmRSS")
 
 
+def most_resident_bytes() -> int:
+    """Returns the peak of this process's resident memory in bytes (Linux)."""
+    return _status("VmHWM")
+
+
 def _status(field: str) -> int:
     for line in Path("/proc/self/status").read_text().splitlines():
         if line.startswith(f"{field}:"):

@@ -97,7 +97,7 @@ def ends_of_idle_trials() -> str:
     ("measure", "words"),
     [
         (table_of_searches, "| halving | 55.6% |"),
-        (lambda: scale.measure((3, 5), 1), "| TPE: 5 trials"),
+        (lambda: scale.measure((3, 5), 1, scale.SMALLEST), "| 4, 0 | 4, 0 |"),
         (lambda: startup.measure(1, ["list --root ."]), "`mtcon-ray list --root .`"),
         (lambda: str(tracking.measure_sweep(tiny()).num_epochs), "4"),
         (lambda: waiting.waiting_table((2,)), "\n| 2 | "),

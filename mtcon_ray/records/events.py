@@ -135,7 +135,10 @@ def from_line(line: str | bytes) -> Event:
 
     Raises ValueError or RecursionError if it is not an event of this version.
     """
-    event: Event = EVENT.validate_python(json.loads(line))
+    try:  # a third of the time of Python's reader
+        event: Event = EVENT.validate_json(line)
+    except ValueError:  # also for half a surrogate pair, which only Python's reader takes
+        event = EVENT.validate_python(json.loads(line))
     # Names become parts of paths, so only names given by this package are accepted.
     if event.trial is not None and not is_trial(event.trial):
         raise ValueError(event.trial)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from mtcon_ray.base.metrics import OBJECTIVE, objective
-from mtcon_ray.base.paths import checkpoint_folder, event_file, stored_url, trial_number
+from mtcon_ray.base.paths import checkpoint_folder, event_file, stored_url
 from mtcon_ray.base.status import Status
 from mtcon_ray.records import events
 from mtcon_ray.records.event_log import EventLog, read_events
@@ -47,13 +47,6 @@ class Trial:
     num_tries: int = 0
     num_artifacts: int = 0
     time_ms: int = 0
-
-    @classmethod
-    def begun(cls, first: events.Event, select: Select) -> "Trial":
-        """Returns the trial of a first event. Raises SweepError if it is not a whole start."""
-        start, epochs, seed = started([first])
-        name = str(start.trial)
-        return cls(name, trial_number(name), dict(start.params), seed, epochs, select)
 
     @property
     def value(self) -> float | None:
@@ -101,8 +94,10 @@ class SweepRecord:
         if event.trial is None:
             return
         if event.trial not in self.trials:
-            self.trials[event.trial] = Trial.begun(event, self.spec.evaluate.select)
-            self._begun[event.trial] = trial_of([event], self.spec)
+            first = self._begun[event.trial] = trial_of([event], self.spec)
+            params = dict(started([event])[0].params)  # in Optuna's form
+            of = (first.name, first.number, params, first.seed, first.epochs, first.select)
+            self.trials[event.trial] = Trial(*of)
         trial = self.trials[event.trial]
         trial.add(event)
         if isinstance(event, events.Reported) and event.epoch in trial.values:

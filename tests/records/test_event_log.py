@@ -39,7 +39,7 @@ def test_events_are_strict_json_with_their_trial(path: Path) -> None:
     log = EventLog(path)
     log.append(Started(params={"method.temperature": 0.1}, tags={"mtcon.seed": "0"}))
     log.append_lines([report(1, a=math.nan, b=math.inf, c=-math.inf, d=1).to_line()])
-    log.append(Lost(trial="trial-0000", reason="its node was lost"))
+    log.append(Lost(trial="trial-0000", reason="no file \udc80.jpg"))
     log.append(Ended(status="FINISHED", tags={}))
     texts = path.read_text().splitlines()
     lines = [json.loads(text, parse_constant=pytest.fail) for text in texts]

@@ -289,6 +289,9 @@ def report_to_train() -> None:
         ray.train.report({**epoch_metrics(epoch), "epoch": epoch})
 
 
+WAYS = (measure_sweep, measure_functions, measure_trainers)
+
+
 def measure() -> str:
     """Returns the tables of the alternatives and of the time between epochs.
 

@@ -30,8 +30,7 @@ class Event:
 
     def to_json(self) -> dict[str, Any]:
         """Returns the event as strict JSON."""
-        found: dict[str, Any] = EVENT.dump_python(self, exclude_none=True)
-        return found
+        return dict(EVENT.dump_python(self, exclude_none=True))
 
     def to_line(self) -> str:
         """Returns the event as a line of an event log, without the line break."""

@@ -97,11 +97,7 @@ class Driver:
     @property
     def is_over(self) -> bool:
         """True if no trial is in training, and `next` will never return another."""
-        return not self._live and (self._gives_out_none or not self._is_left())
-
-    @property
-    def _gives_out_none(self) -> bool:
-        return self.stopping or self._limit is not None
+        return not self._live and (self.stopping or self._limit is not None or not self._is_left())
 
     @property
     def _limit(self) -> str | None:
@@ -122,9 +118,8 @@ class Driver:
 
     def _is_left(self) -> bool:
         """Returns True if a trial waits to be given out, or another will be suggested."""
-        if self._queue or (len(self.record.trials) < self.num_trials and not self._exhausted_space):
-            return True
-        return any(map(self._rung.waits, self.trials))
+        is_new = len(self.record.trials) < self.num_trials and not self._exhausted_space
+        return bool(self._queue) or is_new or any(map(self._rung.waits, self.trials))
 
     def begin(self, *, retry_failed: bool = False) -> None:
         """Takes over the trials of earlier drivers.
@@ -165,7 +160,7 @@ class Driver:
 
         The start is in the record before the trial is returned.
         """
-        if self._gives_out_none or len(self._live) >= self._max_concurrent:
+        if self.stopping or self._limit is not None or len(self._live) >= self._max_concurrent:
             return None
         if (trial := self._next_trial()) is None:
             return None

@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from mtcon_ray.base.metrics import OBJECTIVE, objective
-from mtcon_ray.base.paths import checkpoint_folder, event_file, stored_url
+from mtcon_ray.base.paths import checkpoint_folder, event_file, stored_url, trial_number
 from mtcon_ray.base.status import Status
 from mtcon_ray.records import events
 from mtcon_ray.records.event_log import EventLog, read_events
-from mtcon_ray.records.results import TrialResult, load_sweep, started, trial_of, trial_status
+from mtcon_ray.records.results import TrialResult, load_sweep, started, trial_status
 from mtcon_ray.spec.evaluate import Select, selected_epoch, selected_value
 from mtcon_ray.spec.run_spec import RunSpec
 from mtcon_ray.tracking.provenance import fixed_settings
@@ -82,7 +82,6 @@ class SweepRecord:
         self.folder, self.spec = folder, spec
         self.log = log or EventLog(event_file(folder))
         self.trials: dict[str, Trial] = {}
-        self._begun: dict[str, TrialResult] = {}  # each trial as it began
         self.earlier: list[events.Earlier] = []
         self.reports: list[tuple[str, int]] = []  # trial and epoch of each probe, in order
         for event in read_events(self.log.path):
@@ -94,10 +93,9 @@ class SweepRecord:
         if event.trial is None:
             return
         if event.trial not in self.trials:
-            first = self._begun[event.trial] = trial_of([event], self.spec)
-            params = dict(started([event])[0].params)  # in Optuna's form
-            of = (first.name, first.number, params, first.seed, first.epochs, first.select)
-            self.trials[event.trial] = Trial(*of)
+            start, epochs, seed = started([event])
+            of = event.trial, trial_number(event.trial), dict(start.params), seed, epochs
+            self.trials[event.trial] = Trial(*of, self.spec.evaluate.select)
         trial = self.trials[event.trial]
         trial.add(event)
         if isinstance(event, events.Reported) and event.epoch in trial.values:
@@ -229,5 +227,6 @@ class SweepRecord:
     def result(self, trial: Trial) -> TrialResult:
         """Returns a trial as a result with only its values."""
         reports = tuple((epoch, {OBJECTIVE: value}) for epoch, value in trial.values.items())
-        begun = self._begun[trial.name]
-        return replace(begun, status=trial.status, reason=trial.reason, reports=reports)
+        of = trial.name, trial.number, trial.params, trial.status, trial.reason, trial.epochs
+        early = self.spec.may_end_early
+        return TrialResult(*of, trial.seed, reports, trial.select, may_end_early=early)

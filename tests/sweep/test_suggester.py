@@ -1,15 +1,17 @@
 """Suggestions of configurations, their order, and Optuna's samplers as sweeps use them."""
 
 from itertools import product
+from random import Random
 from statistics import median
 from typing import Any
 
+import optuna
 import pytest
 from optuna.distributions import FloatDistribution, IntDistribution
 
 from mtcon_ray.spec.space import Dimension
 from mtcon_ray.sweep.record import Trial
-from mtcon_ray.sweep.suggester import Suggester, distribution, preview
+from mtcon_ray.sweep.suggester import Suggester, distribution, distributions, frozen, preview
 from tests.some import some
 from tests.sweep.studies import TEMPERATURE, TWO, ended, run, search, value_of
 
@@ -46,9 +48,8 @@ def test_a_grid_is_tried_whole_in_its_written_order() -> None:
 
 def test_a_grid_that_has_got_more_values_is_tried_whole() -> None:
     trials = [ended(i, {TEMPERATURE: value}, 0.5) for i, value in enumerate((0.1, 0.3))]
-    wider = Suggester(
-        search(sampler="grid", space={TEMPERATURE: {"grid": [0.1, 0.2, 0.3, 0.4]}}), 0
-    )
+    space = {TEMPERATURE: {"grid": [0.1, 0.2, 0.3, 0.4]}}
+    wider = Suggester(search(sampler="grid", space=space), 0)
     for number in (2, 3):
         trials.append(ended(number, some(wider.configuration(number, trials)), 0.5))
     assert sorted(trial.params[TEMPERATURE] for trial in trials) == [0.1, 0.2, 0.3, 0.4]
@@ -97,18 +98,21 @@ def test_an_empty_space_is_one_training() -> None:
 @pytest.mark.parametrize("sampler", ["tpe", "gp"])
 @pytest.mark.filterwarnings("ignore::optuna.exceptions.ExperimentalWarning")
 def test_running_trials_are_known_to_the_sampler(sampler: str) -> None:
-    """A trial that runs, with its values so far, changes no draw into an error or itself."""
+    """A suggestion is that of a plain study, and not the point of the running trial."""
     spec = search(sampler=sampler, num_trials=40)
     suggester, trials = Suggester(spec, 0), list[Trial]()
     for number in range(15):
         point = some(suggester.configuration(number, trials))
-        trials.append(ended(number, point, value_of(point)))
+        trials.append(ended(number, point, 1 - number / 100))
     first = some(suggester.configuration(15, trials))
     running = Trial("trial-0015", 15, first, 0, 4, values={1: 0.5})
     second = suggester.configuration(16, [*trials, running])
     assert second not in (None, first)
-    # The same from a suggester that has seen none of the trials before.
-    assert Suggester(spec, 0).configuration(16, [*trials, running]) == second
+    seeded, kind = Random("0/16/0"), getattr(optuna.samplers, f"{sampler.upper()}Sampler")
+    seeded.random()  # for the only field
+    study = optuna.create_study(direction="maximize", sampler=kind(seed=seeded.getrandbits(31)))
+    study.add_trials([frozen(trial, spec.space) for trial in (*trials, running)])
+    assert study.ask(distributions(spec.space, spec.space)).params == second
 
 
 def test_tpe_sees_ended_trials_before_running_ones() -> None:

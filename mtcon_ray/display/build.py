@@ -156,12 +156,13 @@ def epochs_figure(results: SweepResults) -> bytes:
     winner = results.winner
     with plotting.styled():
         figure, (axes,) = plotting.panels(1, height=3.9)
-        for trial in sorted(results.trials, key=lambda t: t is winner):
-            values = objective_values(trial.reports)
-            points = {epoch: v for epoch, v in values.items() if math.isfinite(v)}
-            kind, width = plotting.standing(trial, winner), 2.4 if trial is winner else 1.3
-            look = STANDINGS[kind] | {"marker": "", "linewidth": width}
-            axes.plot([*points], [*points.values()], **look)
+        # A line per standing with gaps between its trials: matplotlib takes 2 ms for each line.
+        for kind, look in STANDINGS.items():
+            trials = (t for t in results.trials if plotting.standing(t, winner) == kind)
+            lines = ([*objective_values(t.reports).items(), (math.nan,) * 2] for t in trials)
+            points = [point for line in lines for point in line if not math.isinf(point[1])]
+            drawn = {"marker": "", "linewidth": 2.4 if kind == plotting.WINNER else 1.3}
+            axes.plot(*zip(*points, strict=True), **look | drawn)
         axes.set_xlabel("epoch")
         axes.set_ylabel(f"{results.labels.objective} (fraction)")
         plotting.count_axis(axes)

@@ -192,7 +192,7 @@ class SweepResults:
         """Returns the path of the predictions behind a trial's test scores."""
         return self.folder_of(trial) / paths.PREDICTIONS_FILE
 
-    @property
+    @cached_property
     def winner(self) -> TrialResult | None:
         """The best trial with its full budget, or None without such a trial.
 

@@ -13,7 +13,7 @@ from mtcon_ray.display import presentation as show
 from mtcon_ray.display.plotting import axis_scale, shortened, standing
 from mtcon_ray.records.results import SweepResults
 
-TOP, BOTTOM, SIDE, STEP = 40, 300, 76, 150
+TOP, BOTTOM, SIDE, STEP, MOST = 40, 300, 76, 150, 1_000
 # The height and the text of each tick of an axis.
 Ticks = list[tuple[float, str]]
 # The title of an axis, its x, and its ticks.
@@ -25,11 +25,11 @@ Line = tuple[str, str, str]
 def coordinates(results: SweepResults) -> tuple[list[Axis], list[Line]] | None:
     """Returns an axis per searched field and one of the value, and the lines by rising value.
 
-    The winner's line is the last. Returns None with fewer than two fields, or without a value.
+    Only the MOST best trials have lines. The winner's line is the last. Returns None with fewer than two fields, or without a value.
     """
     space, winner, name = results.spec.search.space, results.winner, results.labels.objective
     valued = (trial for trial in results.trials if trial.value is not None)
-    trials = sorted(valued, key=lambda t: (t is winner, t.value or 0.0))
+    trials = sorted(valued, key=lambda t: (t is winner, t.value or 0.0))[-MOST:]
     if len(space) < 2 or not trials:
         return None
     titles = [shortened(title, 22) for title in (*show.short_paths(space).values(), name)]

@@ -56,6 +56,7 @@ def test_only_several_fields_of_trials_with_a_value_are_drawn(sweep: MakeSweep) 
     assert len(lines()) == 2
     assert lines((3, {"val/accuracy": 0.99}))[-1][1] == "winner"
     assert coordinates(replace(results, trials=())) is None
+    assert len(some(coordinates(replace(results, trials=results.trials * 400)))[1]) == 1000
 
 
 @pytest.mark.usefixtures("undrawn")

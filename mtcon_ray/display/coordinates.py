@@ -25,7 +25,8 @@ Line = tuple[str, str, str]
 def coordinates(results: SweepResults) -> tuple[list[Axis], list[Line]] | None:
     """Returns an axis per searched field and one of the value, and the lines by rising value.
 
-    Only the MOST best trials have lines. The winner's line is the last. Returns None with fewer than two fields, or without a value.
+    Only the MOST best trials have lines. The winner's line is the last. Returns None with fewer
+    than two fields, or without a value.
     """
     space, winner, name = results.spec.search.space, results.winner, results.labels.objective
     valued = (trial for trial in results.trials if trial.value is not None)

@@ -1,4 +1,4 @@
-"""A sweep on 16 pretended nodes, of which four are lost at once, and the most nodes that start.
+"""A sweep on 16 pretended nodes. Four are lost at once. Also the largest number of nodes.
 
 Each node has its own raylet and a single CPU, and all nodes are on this machine. The trials only
 wait. They import no torch.
@@ -14,7 +14,7 @@ from unittest.mock import patch
 from ray.cluster_utils import Cluster
 
 from benchmarks.faults.nodes import cluster_of, members_of
-from benchmarks.faults.processes import kill
+from benchmarks.faults.processes import kill, titled
 from benchmarks.idle_trial import sweep_spec
 from benchmarks.paced_trial import SHORT_EPOCHS, ShortTrial
 from benchmarks.pretended import Rows
@@ -27,26 +27,31 @@ from mtcon_ray.spec.run_spec import with_values
 from mtcon_ray.sweep import on_ray
 from mtcon_ray.sweep.run import run_sweep
 
-# Memory left to other programs, and to the nodes that have started.
+# Memory left to other programs, and to the started nodes.
 SPARE_BYTES = 4e9
+TITLE = f"ray::{ShortTrial.__name__}"  # of the process of a trial
 
 
 class Losing(Callbacks):
-    """Callback that kills all processes of some nodes once each node has sent an epoch or two."""
+    """Callback for the end of some nodes with trials, once half of all trials have begun."""
 
-    def __init__(self, cluster: Cluster, num_lost: int) -> None:
-        self._nodes = sorted(cluster.worker_nodes, key=lambda node: str(node.node_id))
-        self._left, self._num_lost = 2 * len(self._nodes), num_lost
+    def __init__(self, cluster: Cluster, num_trials: int, num_lost: int) -> None:
+        self._nodes, self._num_lost, self._begun = [*cluster.worker_nodes], num_lost, set[str]()
+        self._after = num_trials // 2
 
     def on_report(self, trial: str, epoch: int, epochs: int, metrics: Mapping[str, float]) -> None:
-        self._left -= 1
-        if self._left == 0:
-            for pid in [pid for node in self._nodes[: self._num_lost] for pid in members_of(node)]:
+        self._begun.add(trial)
+        if len(self._begun) < self._after or not self._num_lost:
+            return
+        busy = [each for node in self._nodes if titled(each := members_of(node), TITLE)]
+        if len(busy) >= self._num_lost:
+            for pid in [pid for members in busy[: self._num_lost] for pid in members]:
                 kill(pid)
+            self._num_lost = 0
 
 
 def loss_rows(num_nodes: int, num_trials: int, num_lost: int) -> Rows:
-    """Returns what a sweep has lost with some nodes. Asserts that their trials were given again."""
+    """Returns the results of a sweep after a loss of nodes. Asserts the loss of a trial."""
     changes = {
         "train.epochs": SHORT_EPOCHS,
         "tracking.offline": True,
@@ -63,7 +68,7 @@ def loss_rows(num_nodes: int, num_trials: int, num_lost: int) -> Rows:
             patch.object(on_ray, "ReusedTrainable", ShortTrial),
         ):
             spec = with_values(sweep_spec(num_trials), changes)
-            results = run_sweep(spec, root=root, callbacks=Losing(cluster, num_lost))
+            results = run_sweep(spec, root=root, callbacks=Losing(cluster, num_trials, num_lost))
         took = perf_counter() - begin - started
         events = by_trial(read_events(event_file(results.folder)))
     events.pop(None)
@@ -87,7 +92,7 @@ def _is_single(events: list[Event]) -> bool:
 
 
 def most_rows(most: int) -> Rows:
-    """Returns the number of nodes that start before memory ends or a node fails, up to `most`."""
+    """Starts nodes until memory ends or a node fails, `most` at most. Returns their number."""
     begin, number, why = perf_counter(), 0, "the benchmark's limit"
     with cluster_of(0) as cluster:
         try:

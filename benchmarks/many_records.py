@@ -1,4 +1,4 @@
-"""Costs of the commands that read the record of a sweep, and of its page in a browser."""
+"""Costs of commands on the record of a sweep, and of its page in a browser."""
 
 import shutil
 import subprocess

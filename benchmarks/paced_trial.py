@@ -1,4 +1,4 @@
-"""Trainables that train nothing. One measures the time until Ray Tune asks for the next result.
+"""Trainables without a training. One measures the time until Ray Tune asks for the next result.
 
 They send their results as `mtcon_ray/sweep/trial.py` does. They import no torch, because 32
 processes with torch would take minutes and gigabytes on a small machine.
@@ -27,7 +27,7 @@ SHORT_EPOCHS = 12
 
 
 class Paced(Trainable):
-    """Base of trials that only wait."""
+    """Base of trials with nothing to save."""
 
     def save_checkpoint(self, checkpoint_dir: str) -> None:
         """Saves nothing."""

@@ -30,7 +30,7 @@ Rows = list[tuple[str, str, str]]
 
 
 def alone(way: Callable[..., Rows], *arguments: Any) -> Rows:
-    """Returns the rows of a function that runs in a new process."""
+    """Runs a function in a new process and returns its rows."""
     with ProcessPoolExecutor(1, get_context("spawn")) as pool:
         return pool.submit(way, *arguments).result()
 

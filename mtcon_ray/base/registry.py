@@ -56,6 +56,12 @@ class Spec(BaseModel):
         return section
 
 
+class NamedSpec(Spec):
+    """Base of the sections of several kinds with the field `name`, which selects the kind."""
+
+    name: str = ""
+
+
 def _may_have_boolean(value: Any) -> bool:
     """Returns True for a boolean, for sections, which check themselves, and for lists of both."""
     if isinstance(value, list | tuple | dict):

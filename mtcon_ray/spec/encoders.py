@@ -6,7 +6,8 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
-from mtcon_ray.base.registry import Choice, PathMark, Spec, Table, Text, beside_the_spec, is_word
+from mtcon_ray.base import registry
+from mtcon_ray.base.registry import Choice, NamedSpec, PathMark, Spec, Table, Text
 
 ENCODERS: Table[Any] = Table("encoder")
 FILES = "a state-dict or safetensors file, or a model.pt of this program"
@@ -15,15 +16,13 @@ IMAGENET = "imagenet"
 FIRST = "IMAGENET1K_V1"
 
 
-class EncoderSpec(Spec):
+class EncoderSpec(NamedSpec):
     """Fields common to the sections of all encoders. Each encoder adds further fields.
 
     `has_batch_norm` is False if the features of an image do not depend on the rest of the batch.
     """
 
     has_batch_norm: ClassVar[bool] = True
-
-    name: str = ""
 
     @property
     def is_random(self) -> bool:
@@ -71,8 +70,8 @@ class WeightsSpec(EncoderSpec):
     def _name_or_path(cls, value: str | None, info: ValidationInfo) -> str | None:
         if value is None or cls.is_name(value):
             return value
-        path = beside_the_spec(value, info)
-        if is_word(value) and not Path(path).exists():
+        path = registry.beside_the_spec(value, info)
+        if registry.is_word(value) and not Path(path).exists():
             raise ValueError(
                 f"weights must be {', '.join(('null', *cls.names))} or the path of {FILES}, got "
                 f"{value!r}, which is not a file"

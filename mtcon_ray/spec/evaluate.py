@@ -7,7 +7,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import Field
 
 from mtcon_ray.base.metrics import Kind
-from mtcon_ray.base.registry import BelowOne, Choice, Count, Positive, Spec, Table
+from mtcon_ray.base.registry import BelowOne, Choice, Count, NamedSpec, Positive, Spec, Table
 from mtcon_ray.errors import SpecError
 
 # Version of the evaluation protocol. Increase it whenever scores are measured differently: scores
@@ -69,12 +69,10 @@ class SGDProbeSpec(Spec):
     weight_decay: float = Field(0.0, ge=0, description="of the weights")
 
 
-class MetricSpec(Spec):
+class MetricSpec(NamedSpec):
     """Base of plugins' metrics. `kinds` are the kinds of labels with this score."""
 
     kinds: ClassVar[tuple[Kind, ...]] = ("classes",)
-
-    name: str = ""
 
     def score(self, h_ND: Any, y_N: Any) -> Any:
         """Returns the score of a label column, a number. It is not tracked if it is not finite.

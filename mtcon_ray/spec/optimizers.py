@@ -5,16 +5,14 @@ from typing import Any, ClassVar
 
 from pydantic import Field
 
-from mtcon_ray.base.registry import BelowOne, Count, Inside, Positive, Share, Spec, Table
+from mtcon_ray.base.registry import BelowOne, Count, Inside, NamedSpec, Positive, Share, Table
 
 OPTIMIZERS: Table[Any] = Table("optimizer")
 SCHEDULES: Table[Any] = Table("schedule")
 
 
-class OptimizerSpec(Spec):
+class OptimizerSpec(NamedSpec):
     """Base of the sections of all optimizers."""
-
-    name: str = ""
 
 
 @OPTIMIZERS.declare("sgd", "torch.optim:SGD")
@@ -42,12 +40,10 @@ class AdamWSpec(AdamSpec):
     """Adam with a weight decay that does not enter the moments."""
 
 
-class ScheduleSpec(Spec):
+class ScheduleSpec(NamedSpec):
     """Base of all schedules. If `warms_up` is False, `train.warmup_epochs: null` means 0."""
 
     warms_up: ClassVar[bool] = True
-
-    name: str = ""
 
     def share(self, step: float, last: float, steps_per_epoch: int, final: float) -> float:
         """Returns the rate of a step as a share of the peak rate.

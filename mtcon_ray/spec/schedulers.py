@@ -10,13 +10,11 @@ from math import ceil
 
 from pydantic import Field
 
-from mtcon_ray.base.registry import Inside, Spec, Table
+from mtcon_ray.base.registry import Inside, NamedSpec, Table
 
 
-class SchedulerSpec(Spec):
+class SchedulerSpec(NamedSpec):
     """Base of every scheduler's section."""
-
-    name: str = ""
 
     @property
     def rungs(self) -> tuple[float, ...]:

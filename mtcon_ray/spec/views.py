@@ -4,7 +4,7 @@ from typing import Annotated, Any, ClassVar, Self
 
 from pydantic import Field, PositiveFloat, model_validator
 
-from mtcon_ray.base.registry import Choice, Inside, Share, Spec, Table
+from mtcon_ray.base.registry import Choice, Inside, NamedSpec, Share, Spec, Table
 
 Range = tuple[float, float]
 HalfTurn = Annotated[float, Field(ge=0, le=0.5)]
@@ -44,12 +44,10 @@ class SecondViewSpec(AugmentationSpec):
     solarise_threshold: Inside | None = AS_FIRST
 
 
-class ExtraSpec(Spec):
+class ExtraSpec(NamedSpec):
     """Base of plugins' augmentations. `num_draws` is the number of random numbers per view."""
 
     num_draws: ClassVar[int] = 0
-
-    name: str = ""
 
     def __call__(self, x_RCHW: Any, draw_RK: Any) -> Any:
         """Returns the changed views of R rows, normalised, float32 [R, 3, size, size].

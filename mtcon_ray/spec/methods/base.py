@@ -6,14 +6,14 @@ from typing import Annotated, Any, ClassVar
 from pydantic import Field
 
 from mtcon_ray.base.metrics import Kind
-from mtcon_ray.base.registry import Spec, Table
+from mtcon_ray.base.registry import NamedSpec, Table
 from mtcon_ray.errors import nearest
 from mtcon_ray.spec.problem import Problem
 
 METHODS: Table[Any] = Table("method")
 
 
-class MethodSpec(Spec):
+class MethodSpec(NamedSpec):
     """Fields common to the sections of all methods. Each method adds further fields.
 
     If `trains` is False, the method has no steps. Its only epoch is for the probes.
@@ -26,8 +26,6 @@ class MethodSpec(Spec):
     uses_labels: ClassVar[bool] = True
     images_per_example: ClassVar[int] = 1
     own_heads: ClassVar[str] = ""
-
-    name: str = ""
 
     def check(self, problem: Problem) -> None:
         """Raises ValueError if the method cannot be trained on this problem.

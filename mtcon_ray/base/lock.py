@@ -61,13 +61,9 @@ def stop_driver(folder: Path) -> None:
 
 def is_driven(folder: Path) -> bool:
     """Returns True if a process holds the folder's lock, or a driver elsewhere has the sweep."""
-    if (folder / ELSEWHERE_FILE).exists():
-        return True
     try:
-        with open(folder / FILE, "rb", opener=below) as file:
+        with suppress(FileNotFoundError), open(folder / FILE, "rb", opener=below) as file:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except FileNotFoundError:
-        return False
     except BlockingIOError:
         return True
-    return False
+    return (folder / ELSEWHERE_FILE).exists()

@@ -43,10 +43,7 @@ class HandcraftedSpec(EncoderSpec):
     """Fixed image features, for `method: {name: none}` or for a trained head on them."""
 
     has_batch_norm: ClassVar[bool] = False
-
-    @property
-    def is_random(self) -> bool:
-        return False
+    is_random: ClassVar[bool] = False
 
 
 class WeightsSpec(EncoderSpec):

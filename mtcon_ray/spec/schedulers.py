@@ -7,6 +7,7 @@ The driver decides: ASHA and rules in `mtcon_ray/sweep/stopping.py`, halving in
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from math import ceil
+from typing import ClassVar
 
 from pydantic import Field
 
@@ -101,9 +102,7 @@ class Halving(SchedulerSpec):
     a third of the epochs found it in 4 of 12.
     """
 
-    @property
-    def rungs(self) -> tuple[float, ...]:
-        return (1 / 3,)
+    rungs: ClassVar[tuple[float, ...]] = (1 / 3,)
 
     def survivors(self, num_trials: int) -> int:
         """Returns the number of trials trained to their end, at least 1."""

@@ -187,9 +187,7 @@ def next_attempt(folder: Path) -> int:
     Raises SweepError if the folder for Tune's files is a link.
     """
     check_no_links(tune_folder(folder))
-    there = tune_folder(folder).glob("attempt-*")
-    numbers = (each.name.removeprefix("attempt-") for each in there)
-    return 1 + max((int(number) for number in numbers if number.isdigit()), default=-1)
+    return 1 + max(_numbers(tune_folder(folder), "attempt"), default=-1)
 
 
 def kept_model(folder: Path) -> Path:
@@ -256,5 +254,6 @@ def list_folders(folder: Path) -> list[Path]:
 
 
 def _numbers(folder: Path, stem: str) -> list[int]:
-    matches = (re.fullmatch(rf"{re.escape(stem)}-([1-9]\d*)", e.name) for e in folder.glob("*"))
+    """Returns the number of each `<stem>-<n>` in a folder."""
+    matches = (re.fullmatch(rf"{re.escape(stem)}-(0|[1-9]\d*)", e.name) for e in folder.glob("*"))
     return [int(match[1]) for match in matches if match]

@@ -34,7 +34,7 @@ from mtcon_ray.evaluation.protocol import Measurement
 from mtcon_ray.export.trained_network import open_checkpoint
 from mtcon_ray.spec.evaluate import ConvergedProbeSpec
 
-PENALTIES = ConvergedProbeSpec(solver="lbfgs").penalties
+PENALTIES = ConvergedProbeSpec().penalties
 SEED = 0
 # Factors between 1/1,000 and 1,000: float32 features still have all their digits.
 MAGNITUDE = 3.0

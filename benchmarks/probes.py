@@ -42,8 +42,8 @@ SEED = 0
 TOLERANCE = 0.002
 LARGE = ((20_000, 100), (80_000, 100), (20_000, 1_000))  # items and classes
 LARGE_HEADER = ("one probe, 512 features", "CPU seconds", "peak memory, MiB")
-TIMED_SGD = SGDProbeSpec(solver="sgd")
-CHECKED_SGD = SGDProbeSpec(solver="sgd", lr=1e-3, momentum=0.9)
+TIMED_SGD = SGDProbeSpec()
+CHECKED_SGD = SGDProbeSpec(lr=1e-3, momentum=0.9)
 # Upper bound on the seconds with lbfgs divided by those with sgd, at 512 features.
 AIM = 4.0
 
@@ -117,7 +117,7 @@ def large(num_items: int, num_classes: int, width: int = 512) -> tuple[str, str,
         return LabelledFeatures(centres[classes] + noise, {"class": classes})
 
     train, val = drawn(num_items), drawn(num_items // 5)
-    penalties = ConvergedProbeSpec(solver="lbfgs").penalties
+    penalties = ConvergedProbeSpec().penalties
     begin = process_time()
     peak = peak_bytes(lambda: fit(train, {"class": num_classes}, penalties, val=val))
     title = f"{num_items:,} items, {num_classes:,} classes"

@@ -207,7 +207,7 @@ class Evaluation:
         rows = short_probe_rows(table, labels, spec, self.seed)
         if not tasks:
             return {metrics.RANK: rankme(self.read(rows["val"], ()).features)}
-        probe = ConvergedProbeSpec(solver="lbfgs", penalties=(spec.short_probe.penalty,))
+        probe = ConvergedProbeSpec(penalties=(spec.short_probe.penalty,))
         spec = spec.model_copy(update={"probe": probe})
         train, val = (self.read(rows[split], tasks) for split in SPLITS[:2])
         # Nothing is selected on val, because val is what is scored.

@@ -46,7 +46,6 @@ class ConvergedProbeSpec(Spec):
     of the features.
     """
 
-    solver: Literal["lbfgs"]
     penalties: Penalties = Field(
         (1e-1, 1e-2, 1e-3, 1e-4, 1e-5),
         description="L2 penalties: half of a penalty times the squared norm of the weights is "
@@ -61,7 +60,6 @@ class SGDProbeSpec(Spec):
     The result depends on the order of the minibatches and on the scale of the features.
     """
 
-    solver: Literal["sgd"]
     epochs: Count = Field(20, description="passes over train. The best pass on val is used")
     batch_size: Count = Field(64, description="items per step")
     lr: Positive = Field(0.1, description="learning rate")
@@ -105,7 +103,7 @@ class EvaluateSpec(Spec):
         "the last epoch, or the epoch with the best value",
     )
     short_probe: ShortProbeSpec = ShortProbeSpec()
-    probe: Annotated[ProbeSpec, Choice(SOLVERS, "lbfgs")] = ConvergedProbeSpec(solver="lbfgs")
+    probe: Annotated[ProbeSpec, Choice(SOLVERS, "lbfgs")] = ConvergedProbeSpec()
     bootstrap: int = Field(1000, ge=10, le=10**6, description="resamples for standard deviations")
     neighbours: Count = Field(
         20, description="training items that vote in the k-nearest-neighbour accuracy"

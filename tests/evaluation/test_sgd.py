@@ -13,9 +13,7 @@ from tests.evaluation.conftest import noisy_items
 
 NUM_CLASSES = {"shape": 5, "colour": 3}
 LABELS = (*NUM_CLASSES, "looks")
-RECIPE = SGDProbeSpec(
-    solver="sgd", epochs=6, batch_size=16, lr=0.4, momentum=0.9, weight_decay=0.01
-)
+RECIPE = SGDProbeSpec(epochs=6, batch_size=16, lr=0.4, momentum=0.9, weight_decay=0.01)
 
 
 def make_data(seed: int, dtype: torch.dtype = torch.float64) -> LabelledFeatures:
@@ -104,7 +102,7 @@ def test_of_equally_good_epochs_the_first_is_taken() -> None:
 @pytest.mark.parametrize("where", ["lr", "train", "val"])
 def test_numbers_that_are_not_finite_end_the_trial(where: str) -> None:
     train, val = make_data(0), make_data(1)
-    recipe = SGDProbeSpec(solver="sgd", epochs=2, lr=1e308 if where == "lr" else 0.1)
+    recipe = SGDProbeSpec(epochs=2, lr=1e308 if where == "lr" else 0.1)
     if where != "lr":
         {"train": train, "val": val}[where].features[3, 2] = torch.inf
     message = r"outputs of the probe of 'shape' after \d epochs must be finite"

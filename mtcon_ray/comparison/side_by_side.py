@@ -56,11 +56,8 @@ def paired_differences(rows: list[Row]) -> dict[tuple[str, str], Interval | None
 
     A difference is None unless both predicted the same items.
     """
-    found: dict[tuple[str, str], Interval | None] = {}
-    for place in columns(rows):
-        first, second = (row.scores(*place) for row in rows)
-        found[place] = difference(second, first) if first and second else None
-    return found
+    pairs = {place: [row.scores(*place) for row in rows] for place in columns(rows)}
+    return {at: difference(b, a) if a and b else None for at, (a, b) in pairs.items()}
 
 
 def _score_lines(rows: list[Row], width: int | None) -> Iterator[str]:

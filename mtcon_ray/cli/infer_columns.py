@@ -97,13 +97,10 @@ def _group_column(columns: Mapping[str, Texts]) -> str | None:
 
     The column with the fewest groups is returned, because a patient has several studies.
     """
-    found = [
-        column
-        for column, texts in columns.items()
-        if GROUP_NAMES.fullmatch(re.sub(r"[\W_]+", "", column.lower()))
-        and len(texts) >= LEAST_GROUPS
-    ]
-    return min(found, key=lambda column: len(columns[column]), default=None)
+    names = {column: re.sub(r"[\W_]+", "", column.lower()) for column in columns}
+    sizes = {c: len(columns[c]) for c, name in names.items() if GROUP_NAMES.fullmatch(name)}
+    found = [column for column, size in sizes.items() if size >= LEAST_GROUPS]
+    return min(found, key=sizes.__getitem__, default=None)
 
 
 def _named_splits(column: str, texts: Texts) -> dict[str, Split]:

@@ -32,8 +32,7 @@ def driver_lock(folder: Path) -> Iterator[None]:
                 f"{folder.name!r} is already running, driven by {holder}; wait until it ends, stop "
                 "it, or use another --name"
             ) from None
-        file.seek(0)
-        file.truncate()
+        file.truncate(0)
         file.write(f"process {os.getpid()} on {socket.gethostname()}\n")
         file.flush()
         yield

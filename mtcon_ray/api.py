@@ -93,7 +93,7 @@ def run_training(
     if results.winner is None:
         raise MtconError(f"{results.name} has failed: {trial.reason or 'its value is not finite'}")
     fetch_trials(results.folder, [paths.MODEL_FILE], trial.name)
-    model = paths.kept_model(results.folder_of(trial))
+    model = results.folder_of(trial) / paths.MODEL_FILE
     return TrainingResult(results.name, trial.last_metrics, model)
 
 

@@ -19,12 +19,12 @@ import yaml
 
 from benchmarks.faults.processes import Command
 from mtcon_ray.base.paths import (
+    MODEL_FILE,
     SPEC_FILE,
     cache_folder,
     checkpoint_folder,
     choose_root,
     event_file,
-    kept_model,
     mlflow_database,
     shown,
     sweep_folder,
@@ -216,7 +216,7 @@ def trial_folder(job: Job, root: Path, trial: str) -> Path:
 
 def network_of(job: Job, root: Path, trial: TrialResult) -> Mapping[str, Any]:
     """Returns a trial network's parameters. Raises CheckpointError without a complete file."""
-    path = kept_model(trial_folder(job, root, trial.name))
+    path = trial_folder(job, root, trial.name) / MODEL_FILE
     network: Mapping[str, Any] = checkpoint.load(path)["network"]
     return network
 

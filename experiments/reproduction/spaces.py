@@ -7,7 +7,7 @@ import numpy as np
 import torch
 
 from mtcon_ray.base.callbacks import Callbacks
-from mtcon_ray.base.paths import checkpoint_folder, kept_model
+from mtcon_ray.base.paths import MODEL_FILE, checkpoint_folder
 from mtcon_ray.comparison.row import Row
 from mtcon_ray.evaluation.features import extract_features
 from mtcon_ray.export.trained_network import Opened, open_checkpoint
@@ -29,7 +29,7 @@ def open_trained(row: Row, trial: TrialResult, root: Path) -> Opened:
 def model_file(row: Row, trial: TrialResult) -> Path:
     """Returns the path of a training's kept network."""
     assert row.results is not None
-    return kept_model(checkpoint_folder(row.results.folder, trial.name))
+    return checkpoint_folder(row.results.folder, trial.name) / MODEL_FILE
 
 
 def choose_items(opened: Opened, split: Split, limit: int) -> np.ndarray:

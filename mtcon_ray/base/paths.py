@@ -190,11 +190,6 @@ def next_attempt(folder: Path) -> int:
     return 1 + max(_numbers(tune_folder(folder), "attempt"), default=-1)
 
 
-def kept_model(folder: Path) -> Path:
-    """Returns the path of the kept network of a training in this folder."""
-    return folder / MODEL_FILE
-
-
 def ray_log(folder: Path) -> Path:
     """Returns the file of Ray's own messages in a sweep."""
     return folder / "log" / "ray.log"

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from mtcon_ray.base import metrics
-from mtcon_ray.base.paths import REMOVED_FILE, kept_model, stored_url
+from mtcon_ray.base.paths import MODEL_FILE, REMOVED_FILE, stored_url
 from mtcon_ray.display import presentation as show
 from mtcon_ray.display.tables import Table
 from mtcon_ray.records.results import SweepResults, TrialResult
@@ -145,7 +145,7 @@ def kept_checkpoint(results: SweepResults, trial: TrialResult) -> str | None:
     place = results.folder_of(trial)
     if url := stored_url(place):
         return f"{url}/"
-    model = kept_model(place)
+    model = place / MODEL_FILE
     return None if not model.exists() and (place / REMOVED_FILE).exists() else str(model)
 
 

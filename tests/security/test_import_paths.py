@@ -30,7 +30,7 @@ def test_no_command_without_ray_runs_a_stranger_s_module(tmp_path: Path) -> None
     folder = paths.sweep_folder(stranger.root, "first")
     plant(folder, stranger.mark)
     checkpoint = paths.checkpoint_folder(folder, "trial-0000")
-    shutil.copy(paths.kept_model(checkpoint), stranger.data / "model.pt")
+    shutil.copy(checkpoint / paths.MODEL_FILE, stranger.data / "model.pt")
     # Python looks for modules in the folder of the file, as with the installed program.
     (tmp_path / "program.py").write_text(IN_TURN)
     told = stranger.run(sys.executable, str(tmp_path / "program.py"), *COMMANDS)

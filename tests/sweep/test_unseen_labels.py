@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 from mtcon_ray.base.callbacks import Callbacks
-from mtcon_ray.base.paths import kept_model
+from mtcon_ray.base.paths import MODEL_FILE
 from mtcon_ray.records.results import SweepResults
 from mtcon_ray.spec.run_spec import parse_spec
 from mtcon_ray.sweep.run import run_sweep
@@ -49,7 +49,7 @@ def test_a_sweep_repeats_exactly_whatever_the_test_and_held_out_labels_say(tmp_p
     networks = []
     for results in (true, corrupt):
         folder = results.folder_of(results.required_winner())
-        network = load(kept_model(folder))["network"]
+        network = load(folder / MODEL_FILE)["network"]
         networks.append({name: value.tolist() for name, value in network.items()})
     assert networks[0] == networks[1]
     scores = [results.required_winner().last_metrics for results in (true, corrupt)]

@@ -311,4 +311,4 @@ def find_network(name: str, root: Path) -> tuple[Path, SweepResults | None]:
         raise
     winner = sweep.required_winner()
     fetch_trials(sweep.folder, [paths.MODEL_FILE, paths.REMOVED_FILE], winner.name)
-    return paths.kept_model(sweep.folder_of(winner)), sweep
+    return sweep.folder_of(winner) / paths.MODEL_FILE, sweep

@@ -5,9 +5,8 @@ A column is given by its texts: the number of its cells with each text, without 
 
 import re
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from mtcon_ray.data.cells import LARGEST_NUMBER, MINUS_ONE, bit_of, is_printed_list, parts_of
 from mtcon_ray.data.labels import LabelTable, check_label
@@ -32,8 +31,7 @@ BY_HAND = (
 )
 
 
-@dataclass(frozen=True)
-class Labels:
+class Labels(NamedTuple):
     """The label columns by kind. `classes` has the number of classes of each column.
 
     `sets` has the columns of bits or the column of lists of each label set.
@@ -88,7 +86,7 @@ class Labels:
         table = source(source.Spec.model_validate({**fields, **own})).read_labels()
         classes = {c: n for c, n in self.classes.items() if can_be_learnt(table, c)}
         sets = {name: found for name, found in self.sets.items() if can_be_learnt(table, name)}
-        found = replace(self, classes=classes, sets=sets)
+        found = self._replace(classes=classes, sets=sets)
         if not found.used:
             raise DataError(
                 f"{path} must have a column that can be a label, got columns "

@@ -5,9 +5,8 @@ Independent of Ray: the resources of the cluster are passed as a `ClusterView`.
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from mtcon_ray.base.metrics import HEAD
 from mtcon_ray.base.paths import cache_folder, shown, stored_url
@@ -30,8 +29,7 @@ MAX_STANDARD_ERROR = 0.02
 LEAST_LABELLED = 5
 
 
-@dataclass(frozen=True)
-class Rates:
+class Rates(NamedTuple):
     """Measured rates of a worker, with its share of the batch, alone on the machine.
 
     The throughput of training counts each image once, whatever its number of views. The other
@@ -186,7 +184,7 @@ def _hours(
     mean = training * share + rates.test_seconds
     wall = max(seconds, math.ceil(num_trials / few) * mean) if few else None
     return {
-        **asdict(rates),
+        **rates._asdict(),
         "device_hours": num_trials * mean / 3600,
         "wall_hours": wall / 3600 if wall else None,
     }

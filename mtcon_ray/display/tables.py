@@ -2,8 +2,7 @@
 
 import io
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Self
+from typing import NamedTuple, Self
 
 from rich.cells import cell_len
 from rich.console import Console
@@ -19,8 +18,7 @@ LONGEST_WORD = 24
 UNLIMITED_COLUMNS = 100_000
 
 
-@dataclass(frozen=True)
-class Table:
+class Table(NamedTuple):
     """Column names and rows of texts. `right` has the places of right-aligned columns.
 
     `best` is the place of a page's highlighted row.

@@ -2,8 +2,8 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from statistics import fmean
+from typing import NamedTuple
 
 from mtcon_ray.base import metrics
 from mtcon_ray.evaluation.intervals import Scores, resampled_scores
@@ -15,8 +15,7 @@ from mtcon_ray.records.results import Configuration, SweepResults, TrialResult
 TOLD_APART = 2.0
 
 
-@dataclass(frozen=True)
-class Margin:
+class Margin(NamedTuple):
     """The winner's lead over the best other configuration, a fraction."""
 
     runner_up: Configuration

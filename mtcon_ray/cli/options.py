@@ -4,7 +4,7 @@ import json
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TextIO, TypeVar
 
 import click
 
@@ -53,9 +53,12 @@ def session() -> Session:
     return click.get_current_context().ensure_object(Session)
 
 
-def display(*, quiet: bool = False) -> Console:
-    """Returns a display of progress, which shows notes only with -q or `quiet`."""
-    return Console(Terminal.of(), quiet=quiet or session().quiet)
+def display(stream: TextIO | None = None, *, quiet: bool = False) -> Console:
+    """Returns a display of progress, by default on standard output.
+
+    It shows notes only with -q or `quiet`.
+    """
+    return Console(Terminal.of(stream), quiet=quiet or session().quiet)
 
 
 def tell(data: object, lines: Iterable[str], *, as_json: bool) -> None:

@@ -20,7 +20,7 @@ from mtcon_ray.cli.spec_template import Draft, write_new
 from mtcon_ray.data.dataset import CheckedData, open_dataset
 from mtcon_ray.data.sources import SOURCES
 from mtcon_ray.data.sources.download import DownloadSource
-from mtcon_ray.display.console import Console, Terminal, say, warn
+from mtcon_ray.display.console import say, warn
 from mtcon_ray.display.plan_text import counted, data_lines, plan_lines
 from mtcon_ray.display.presentation import hanging
 from mtcon_ray.errors import DataError, SpecError, nearest
@@ -98,9 +98,8 @@ def prepare(kind: str, download: Path, overrides: tuple[str, ...]) -> None:
     """
     raw, run_spec = _recipe_spec(kind, download, overrides)
     root = options.root_of(None, run_spec.storage)
-    session = options.session()
-    for line in _prepared(run_spec, root, quiet=session.quiet):
-        session.say(hanging(line), err=True)
+    for line in _prepared(run_spec, root):
+        options.session().say(hanging(line), err=True)
     say(raw.rstrip())
 
 
@@ -197,11 +196,11 @@ def _recipe_spec(kind: str, root: Path, overrides: tuple[str, ...]) -> tuple[str
     return dump_yaml(raw), spec
 
 
-def _prepared(spec: RunSpec, root: Path, *, quiet: bool) -> Iterator[str]:
+def _prepared(spec: RunSpec, root: Path) -> Iterator[str]:
     """Checks the data of a spec and decodes its images. Yields lines on each.
 
-    The cache of decoded images lies below `root`. Unless quiet, progress is shown on standard
-    error. Raises DataError if a part is missing or unusable.
+    The cache of decoded images lies below `root`. Standard error shows the progress unless quiet.
+    Raises DataError if a part is missing or unusable.
     """
     store, source = cache_folder(root), SOURCES[spec.data.kind](spec.data)
     assert isinstance(source, DownloadSource)
@@ -211,7 +210,7 @@ def _prepared(spec: RunSpec, root: Path, *, quiet: bool) -> Iterator[str]:
     _, about, found = _checked(spec)
     yield from (f"warning: {line}" for line in source.differences())
     yield from [f"{spec.data.kind} in {source.spec.root}", *about]
-    with Console(Terminal.of(sys.stderr), quiet=quiet) as console:
+    with options.display(sys.stderr) as console:
         console.on_phase("reading the images' files")
         dataset = open_dataset(
             spec.data,

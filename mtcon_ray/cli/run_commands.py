@@ -26,13 +26,9 @@ resume_option = click.option(
 
 
 def starting(command: options.Command) -> options.Command:
-    """Adds `--set`, `--name` and `--resume`."""
-    return options.overrides(options.sweep_name(resume_option(command)))
-
-
-def places(command: options.Command) -> options.Command:
-    """Adds `--root` and `--trust-tracking`."""
-    return options.root(options.trust_tracking(command))
+    """Adds `--set`, `--name`, `--resume`, `--root` and `--trust-tracking`."""
+    placed = options.root(options.trust_tracking(command))
+    return options.overrides(options.sweep_name(resume_option(placed)))
 
 
 @click.command()
@@ -43,7 +39,6 @@ def places(command: options.Command) -> options.Command:
 )  # fmt: skip
 @starting
 @options.take_over
-@places
 def train(spec: Path | None, earlier: str, **given: Any) -> int:
     """Train once, as a sweep of one trial.
 
@@ -67,7 +62,6 @@ def train(spec: Path | None, earlier: str, **given: Any) -> int:
     "--here", is_flag=True, help="Train one trial after another in this process, without Ray."
 )
 @options.take_over
-@places
 def sweep(spec: Path, **given: Any) -> int:
     """Run or resume a sweep and show its leaderboard."""
     return _sweep(spec, **given)
@@ -75,7 +69,6 @@ def sweep(spec: Path, **given: Any) -> int:
 
 @click.command()
 @starting
-@places
 def demo(**given: Any) -> int:
     """Run a temperature sweep on synthetic images.
 
@@ -122,7 +115,8 @@ def run(spec: RunSpec, root: Path, *, once: bool = False, **given: Any) -> int:
 @options.overrides
 @click.option("--only", multiple=True, metavar="TITLE", help="Train one system; may be repeated.")
 @click.option("--plan", "only_plan", is_flag=True, help="Print all sweeps; start nothing.")
-@places
+@options.root
+@options.trust_tracking
 def compare(
     file: Path, overrides: tuple[str, ...], only: tuple[str, ...], only_plan: bool, root: str | None
 ) -> int:

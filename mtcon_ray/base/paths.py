@@ -100,14 +100,9 @@ def prepare_root(root: Path) -> None:
         ) from None
 
 
-def sweeps_folder(root: Path) -> Path:
-    """Returns the folder with a folder per sweep."""
-    return root / SWEEPS
-
-
 def sweep_folder(root: Path, name: str) -> Path:
     """Returns the folder of a sweep. Raises SweepError if the name does not match NAME."""
-    return sweeps_folder(root) / checked_name(name)
+    return root / SWEEPS / checked_name(name)
 
 
 def comparison_folder(root: Path, name: str) -> Path:
@@ -197,13 +192,13 @@ def ray_log(folder: Path) -> Path:
 
 def new_name(root: Path, stem: str, taken: Collection[str] = ()) -> str:
     """Returns the first `<stem>-<n>` that is not taken, above all sweeps of this stem."""
-    first = max(_numbers(sweeps_folder(root), stem), default=0) + 1
+    first = max(_numbers(root / SWEEPS, stem), default=0) + 1
     return next(name for n in count(first) if (name := f"{stem}-{n}") not in taken)
 
 
 def last_name(root: Path, stem: str) -> str:
     """Returns the sweep `<stem>-<n>` with the largest n. Raises SweepError if none exists."""
-    folder = sweeps_folder(root)
+    folder = root / SWEEPS
     numbers = _numbers(folder, stem)
     if not numbers:
         raise SweepError(
@@ -220,7 +215,7 @@ def find_folder(root: Path, name: str) -> Path:
     """
     if (folder := sweep_folder(root, name)).is_dir():
         return folder
-    known = [entry.name for entry in list_folders(sweeps_folder(root))]
+    known = [entry.name for entry in list_folders(root)]
     raise SweepError(f"no sweep {name!r} under {root}{nearest(name, known)}")
 
 
@@ -239,12 +234,13 @@ def checked_name(name: str) -> str:
     return name
 
 
-def list_folders(folder: Path) -> list[Path]:
-    """Returns the folders of sweeps in `folder`, oldest first.
+def list_folders(root: Path) -> list[Path]:
+    """Returns the folders of the sweeps under a root, oldest first.
 
     A folder counts if it has a recorded spec. The spec's modification time gives the order.
     """
-    named = [e for e in folder.glob("*") if NAME.fullmatch(e.name) and (e / SPEC_FILE).is_file()]
+    entries = (root / SWEEPS).glob("*")
+    named = [e for e in entries if NAME.fullmatch(e.name) and (e / SPEC_FILE).is_file()]
     return sorted(named, key=lambda e: ((e / SPEC_FILE).stat().st_mtime, e.name))
 
 

@@ -68,7 +68,7 @@ def list_names(root: Path, as_json: bool, cluster: bool, address: str | None) ->
         list_jobs(address, as_json=as_json)
         return
 
-    folders = paths.list_folders(paths.sweeps_folder(summaries(root)))
+    folders = paths.list_folders(summaries(root))
     found = [_overview(folder) for folder in folders]
     table = {
         "name": [each["name"] for each in found],

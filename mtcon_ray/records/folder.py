@@ -44,7 +44,7 @@ def check_folder(
             )
         return
     if not is_there:
-        known = [e.name for e in paths.list_folders(among) if (e / paths.SPEC_FILE).exists()]
+        known = [entry.name for entry in paths.list_folders(among.parent)]
         raise SweepError(f"no sweep {name!r} under {among} to resume{nearest(name, known)}")
     _check_name(folder)
     check_evaluation(folder)

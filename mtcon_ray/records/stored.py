@@ -288,7 +288,7 @@ def summaries(root: Path, name: str | None = None) -> Path:
 
     with ThreadPoolExecutor(MAX_THREADS) as pool:
         list(pool.map(fetch, names))
-    for folder in paths.list_folders(seen / SWEEPS):
+    for folder in paths.list_folders(seen):
         if not name and folder.name not in names:
             remove_folder(folder)
     return seen

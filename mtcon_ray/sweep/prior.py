@@ -92,7 +92,7 @@ def _comparable(name: str, spec: RunSpec, root: Path) -> SweepResults:
     """Returns an earlier sweep after checking its values for comparability with the new sweep."""
     folder = paths.sweep_folder(root, name)
     if not fetch_sweep(folder) or not (folder / paths.SPEC_FILE).exists():
-        known = [entry.name for entry in paths.list_folders(paths.sweeps_folder(root))]
+        known = [entry.name for entry in paths.list_folders(root)]
         where = f"{FIELD} must name sweeps under {root}"
         raise SpecError(f"{where}, got {name!r}{nearest(name, known)}")
     check_evaluation(folder)

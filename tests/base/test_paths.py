@@ -84,6 +84,6 @@ def test_find_suggests_a_similar_name(tmp_path: Path) -> None:
 
 def test_only_whole_folders_are_listed(tmp_path: Path) -> None:
     make(paths.sweep_folder(tmp_path, "b-1"))
-    make(paths.sweeps_folder(tmp_path) / ".removing-c-1")
+    make(tmp_path / "sweeps" / ".removing-c-1")
     paths.sweep_folder(tmp_path, "a-1").mkdir()
-    assert [folder.name for folder in paths.list_folders(paths.sweeps_folder(tmp_path))] == ["b-1"]
+    assert [folder.name for folder in paths.list_folders(tmp_path)] == ["b-1"]

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from mtcon_ray.base.lock import is_driven
-from mtcon_ray.base.paths import choose_root, event_file, list_folders, sweep_folder, sweeps_folder
+from mtcon_ray.base.paths import choose_root, event_file, list_folders, sweep_folder
 from mtcon_ray.data import objects
 from mtcon_ray.data.objects import Objects
 from mtcon_ray.errors import StorageError, SweepError
@@ -223,7 +223,7 @@ def test_a_list_takes_two_requests_a_sweep(tmp_path: Path, monkeypatch: pytest.M
             write_summary(Objects(f"s3://photos/lab/sweeps/{name}"), folder, None)
         root = choose_root("s3://photos/lab", str(tmp_path / "other"))
         server.requests.clear()
-        assert len(list_folders(sweeps_folder(summaries(root)))) == 3
+        assert len(list_folders(summaries(root))) == 3
         assert len(server.requests) <= 1 + 2 * 3
 
 

@@ -46,5 +46,5 @@ def test_a_trusted_plugin_brings_no_other_module_of_its_folder(tmp_path: Path) -
     stranger.run(*command, HOME=str(tmp_path))
     # After a local sweep `ray start --head` and `ray job submit` work as they did before it.
     assert not (tmp_path / ".ray").exists()
-    (folder,) = paths.list_folders(paths.sweeps_folder(stranger.root))
+    (folder,) = paths.list_folders(stranger.root)
     assert load_sweep(folder).required_winner().name == "trial-0000"

@@ -1,6 +1,6 @@
 """Training of all systems of a comparison, a sweep for each. Finished sweeps are reused."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import replace
 from functools import cache
@@ -15,7 +15,7 @@ from mtcon_ray.comparison.comparison_spec import Comparison
 from mtcon_ray.comparison.row import Row
 from mtcon_ray.comparison.stages import plan_stages
 from mtcon_ray.comparison.summary import write_tables
-from mtcon_ray.comparison.tuning import Tuning, again_spec, final_spec
+from mtcon_ray.comparison.tuning import again_spec, final_spec
 from mtcon_ray.errors import MtconError
 from mtcon_ray.records.event_log import first_event
 from mtcon_ray.records.folder import changes
@@ -81,8 +81,8 @@ def run_comparison(
             ) from None
 
     with ExitStack() as session:
-        for title, spec in comparison.specs.items():
-            rows.append(_train_system(title, spec, comparison.tuning.get(title), train))
+        for row in _trained(comparison, train):
+            rows.append(row)
     write_tables(folder, rows, comparison.claims)
     return rows, folder
 
@@ -96,30 +96,27 @@ def _left(comparison: Comparison, root: Path) -> Comparison:
             raise MtconError(f"{what} has a training left to do")
         return results
 
-    rows = (
-        _train_system(title, spec, comparison.tuning.get(title), stored)
-        for title, spec in comparison.specs.items()
-    )
     # Systems with a damaged record are among them. Their rows tell the reason later.
-    left = {row.title: comparison.specs[row.title] for row in rows if row.results is None}
-    return replace(comparison, specs=left)
+    left = [row.title for row in _trained(comparison, stored) if row.results is None]
+    return replace(comparison, specs={title: comparison.specs[title] for title in left})
 
 
-def _train_system(title: str, final: RunSpec, tuning: Tuning | None, train: Train) -> Row:
-    """Tunes a system, if required, and trains its seeds. Its row has the reason of a failure."""
-    tuned: list[SweepResults] = []
-    try:
-        if tuning is not None:
-            tuned.append(train(tuning.first, f"{title}: tuning"))
-            if tuning.again is not None:
-                again = again_spec(tuning.again, tuned[0])
-                tuned.append(train(again, f"{title}: the best again"))
-            final = final_spec(final, tuned[-1])
-        return Row(title, train(final, title), tuned=tuple(tuned))
-    except Interrupted:  # a MtconError too, but it must end the comparison
-        raise
-    except MtconError as error:
-        return Row(title, None, str(error), tuple(tuned))
+def _trained(comparison: Comparison, train: Train) -> Iterator[Row]:
+    """Tunes each system, if required, and trains its seeds. Its row has the reason of a failure."""
+    for title, final in comparison.specs.items():
+        tuned: list[SweepResults] = []
+        try:
+            if tuning := comparison.tuning.get(title):
+                tuned.append(train(tuning.first, f"{title}: tuning"))
+                if tuning.again is not None:
+                    again = again_spec(tuning.again, tuned[0])
+                    tuned.append(train(again, f"{title}: the best again"))
+                final = final_spec(final, tuned[-1])
+            yield Row(title, train(final, title), tuned=tuple(tuned))
+        except Interrupted:  # a MtconError too, but it must end the comparison
+            raise
+        except MtconError as error:
+            yield Row(title, None, str(error), tuple(tuned))
 
 
 def _finished(folder: Path, spec: RunSpec) -> SweepResults | None:

@@ -2,9 +2,8 @@
 
 from collections.abc import Collection, Iterable, Mapping
 from copy import deepcopy
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Any, Literal, NamedTuple, Self
 
 from pydantic import Field, ValidationError, model_validator
 
@@ -89,8 +88,7 @@ class ComparisonSpec(Spec):
         return self
 
 
-@dataclass(frozen=True)
-class Comparison:
+class Comparison(NamedTuple):
     """Validated specs by title, each a sweep over seeds only.
 
     The spec of a tuned system still lacks the values to be chosen by `tuning`, by title. With
@@ -100,7 +98,7 @@ class Comparison:
     name: str
     specs: dict[str, run_spec.RunSpec]
     claims: tuple[ClaimSpec, ...] = ()  # claims with both systems among the specs
-    tuning: Mapping[str, Tuning] = field(default_factory=dict)
+    tuning: Mapping[str, Tuning] = {}
 
 
 def load_comparison(

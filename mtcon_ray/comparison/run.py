@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack
-from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
@@ -98,7 +97,7 @@ def _left(comparison: Comparison, root: Path) -> Comparison:
 
     # Systems with a damaged record are among them. Their rows tell the reason later.
     left = [row.title for row in _trained(comparison, stored) if row.results is None]
-    return replace(comparison, specs={title: comparison.specs[title] for title in left})
+    return comparison._replace(specs={title: comparison.specs[title] for title in left})
 
 
 def _trained(comparison: Comparison, train: Train) -> Iterator[Row]:

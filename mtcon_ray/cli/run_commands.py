@@ -16,7 +16,7 @@ from mtcon_ray.display.presentation import printable
 from mtcon_ray.display.results_table import leaderboard_lines, winner_lines
 from mtcon_ray.errors import SweepError
 from mtcon_ray.records.results import SweepResults, load_sweep
-from mtcon_ray.records.stored import fetch_sweep, find_sweep
+from mtcon_ray.records.stored import find_sweep, has_sweep
 from mtcon_ray.spec.run_spec import RunSpec, load_spec
 from mtcon_ray.tracking.mlflow_server import tracking_uri, ui_command
 
@@ -85,7 +85,7 @@ def _sweep(
     run_spec = load_spec(spec, overrides) if isinstance(spec, Path) else spec.winner_spec(overrides)
     where = options.root_of(root, run_spec.storage)
     again = given["resume"] or given.get("retry_failed", False)
-    given["resume"] = is_there(where, given["name"]) if goes_on else again
+    given["resume"] = has_sweep(paths.sweep_folder(where, given["name"])) if goes_on else again
     return run(run_spec, where, **given)
 
 
@@ -147,9 +147,3 @@ def compare(
     )
     say(f"\n{summary.markdown(rows, comparison.claims)}\ntable and picture: {folder}")
     return 0 if all(row.finished for row in rows) else 1
-
-
-def is_there(root: Path, name: str) -> bool:
-    """Returns True if the sweep is below the root. Copies its record from an object store."""
-    folder = paths.sweep_folder(root, name)
-    return fetch_sweep(folder) and (folder / paths.SPEC_FILE).exists()

@@ -19,7 +19,7 @@ from mtcon_ray.errors import MtconError
 from mtcon_ray.records.event_log import first_event
 from mtcon_ray.records.folder import changes
 from mtcon_ray.records.results import SweepResults, load_sweep
-from mtcon_ray.records.stored import fetch_sweep, fetch_trials
+from mtcon_ray.records.stored import fetch_sweep, fetch_trials, has_sweep
 from mtcon_ray.spec.run_spec import RunSpec
 from mtcon_ray.sweep.run import run_sweep
 
@@ -62,8 +62,7 @@ def run_comparison(
 
     def train(spec: RunSpec, what: str) -> SweepResults:
         place = paths.sweep_folder(root, spec.name)
-        started = fetch_sweep(place) and (place / paths.SPEC_FILE).exists()
-        if started and (results := _finished(place, spec)) is not None:
+        if (started := has_sweep(place)) and (results := _finished(place, spec)) is not None:
             return results
         if rows:
             write_tables(folder, rows, comparison.claims)

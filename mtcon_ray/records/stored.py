@@ -250,6 +250,11 @@ def fetch_sweep(folder: Path) -> bool:
     return True
 
 
+def has_sweep(folder: Path) -> bool:
+    """Returns True if a sweep with a spec has this folder. Copies its record from a store."""
+    return fetch_sweep(folder) and (folder / paths.SPEC_FILE).exists()
+
+
 def fetch_trials(folder: Path, files: Iterable[str], trial: str | None = None) -> None:
     """Downloads files of all trials, or of one, that this machine lacks. Raises StorageError."""
     url, wanted = paths.stored_url(folder), list(files)

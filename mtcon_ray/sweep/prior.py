@@ -17,7 +17,7 @@ from mtcon_ray.records.event_log import read_events
 from mtcon_ray.records.events import Artifact, Earlier
 from mtcon_ray.records.recorded import check_evaluation
 from mtcon_ray.records.results import SweepResults, load_sweep
-from mtcon_ray.records.stored import fetch_sweep
+from mtcon_ray.records.stored import has_sweep
 from mtcon_ray.spec.run_spec import RunSpec
 from mtcon_ray.spec.space import Point, grid_points
 from mtcon_ray.sweep.preparation import check_data
@@ -91,7 +91,7 @@ def plan_sweep(
 def _comparable(name: str, spec: RunSpec, root: Path) -> SweepResults:
     """Returns an earlier sweep after checking its values for comparability with the new sweep."""
     folder = paths.sweep_folder(root, name)
-    if not fetch_sweep(folder) or not (folder / paths.SPEC_FILE).exists():
+    if not has_sweep(folder):
         known = [entry.name for entry in paths.list_folders(root)]
         where = f"{FIELD} must name sweeps under {root}"
         raise SpecError(f"{where}, got {name!r}{nearest(name, known)}")

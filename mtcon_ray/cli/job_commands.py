@@ -212,9 +212,8 @@ def _check_upload(spec: RunSpec) -> None:
     lines = [line for file in files if file.is_file() for line in file.read_text().splitlines()]
     is_plain = not any(line.startswith("!") for line in lines)  # whose exceptions Ray knows
     patterns = {line.strip().rstrip("/") for line in lines} if is_plain else set()
-    for field in fields_with(RunSpec, PathMark):
-        section, _, name = field.rpartition(".")
-        path = Path(str(getattr(spec.data, name, None) if section == "data" else ""))
+    for field in fields_with(type(spec.data), PathMark):
+        path = Path(str(getattr(spec.data, field, None)))
         if here not in path.parents:
             continue
         inner = path.relative_to(here)
@@ -224,8 +223,8 @@ def _check_upload(spec: RunSpec) -> None:
         why = f"an ignore file names {min(found)}" if found else "it does not exist"
         if found or not path.exists():
             raise SpecError(
-                f"{field} must be uploaded or lie on the cluster, got {inner}, which the upload "
-                f"lacks: {why}; give an absolute path of the cluster, or a URL"
+                f"data.{field} must be uploaded or lie on the cluster, got {inner}, which the "
+                f"upload lacks: {why}; give an absolute path of the cluster, or a URL"
             )
 
 

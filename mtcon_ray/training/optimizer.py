@@ -68,10 +68,9 @@ def make_optimizer(network: nn.Module, method: Method, spec: TrainSpec) -> Optim
     LARS adapts exactly the decayed parameters. The optimizer is fused on every device: it is fast,
     and only a fused optimizer can be stopped by a flag on the device.
     """
-    is_lars = isinstance(spec.optimizer, LarsSpec)
-    decay = {"weight_decay": 0.0 if is_lars else spec.weight_decay}
-    if is_lars:
-        decay["adapted_decay"] = spec.weight_decay
+    own, make = spec.optimizer, OPTIMIZERS[spec.optimizer.name]
+    # LARS applies its decay itself. The decay of SGD below it is then 0, the default.
+    decay = "adapted_decay" if isinstance(own, LarsSpec) else "weight_decay"
     split: dict[int, tuple[list[nn.Parameter], list[nn.Parameter]]] = {}
     for name, parameter in network.named_parameters():
         if parameter.requires_grad:
@@ -79,12 +78,11 @@ def make_optimizer(network: nn.Module, method: Method, spec: TrainSpec) -> Optim
             (decayed if parameter.ndim >= 2 else kept).append(parameter)
     groups: list[dict[str, Any]] = []
     for index, (decayed, kept) in sorted(split.items()):
-        groups.append({"params": decayed, **decay, "lr_group": index})
+        groups.append({"params": decayed, decay: spec.weight_decay, "lr_group": index})
         groups.append({"params": kept, "weight_decay": 0.0, "lr_group": index})
     groups.append({"params": list(method.parameters()), "weight_decay": 0.0})
     # torch rejects an empty optimizer, as for an encoder without parameters and no heads.
     filled = [g for g in groups if g["params"]] or [{"params": [torch.zeros(0)]}]
-    own, make = spec.optimizer, OPTIMIZERS[spec.optimizer.name]
     fields: Any = own.model_dump(exclude={"name", "beta2"})
     if isinstance(own, AdamSpec):
         fields["betas"] = spec.momentum, own.beta2

@@ -31,23 +31,20 @@ class CelebaSource(PhotosSource):
         return found
 
     @cached_property
-    def _table(self) -> tuple[np.ndarray, tuple[str, ...], np.ndarray]:
-        """The images' names, object [N], the L attributes' names, and their bits, uint8 [N, L]."""
-        images, columns = read_attributes(self.path("attributes"))
-        bits = np.stack([values == 1 for values in columns.values()], axis=1)
-        return images, tuple(columns), bits.astype(np.uint8)
+    def _table(self) -> tuple[np.ndarray, dict[str, np.ndarray]]:
+        """The images' names, object [N], and the values of each attribute, int8 [N] by name."""
+        return read_attributes(self.path("attributes"))
 
     @cached_property
     def names(self) -> list[str]:
         return self.inside(list(self._table[0]), self.path("attributes"))
 
     def bits(self) -> tuple[np.ndarray, tuple[str, ...]]:
-        _, attributes, bits = self._table
-        return bits, attributes
+        _, columns = self._table
+        return np.stack([v == 1 for v in columns.values()], axis=1).astype(np.uint8), (*columns,)
 
     def encoded(self, label: str) -> tuple[np.ndarray, tuple[str, ...]]:
-        bits, attributes = self.bits()
-        return bits[:, attributes.index(label)].astype(np.int64), ("no", "yes")
+        return (self._table[1][label] == 1).astype(np.int64), ("no", "yes")
 
     def read_split(self) -> np.ndarray:
         path = self.path("splits")

@@ -70,17 +70,16 @@ class ZapposSource(PhotosSource):
     def cells(self, label: str) -> np.ndarray:
         if label == "brand":
             return np.array([_brand(name) for name in self.names], dtype=object)
-        cells = self._csv.column(COLUMNS[label]).cells
-        values = {cell: {v.strip() for v in cell.split(";")} - {""} for cell in set(cells)}
-        names = {"closure": CLOSURES[self.spec.closures], "gender": GENDERS}.get(label)
-        if names is not None:
-            listed = {_class_key(name): name for name in names}
-            values = {
-                cell: {listed[_class_key(v)] for v in found if _class_key(v) in listed}
-                for cell, found in values.items()
-            }
-        single = {cell: min(found) if len(found) == 1 else "" for cell, found in values.items()}
-        return np.array([single[cell] for cell in cells], dtype=object)
+        listed = {"closure": CLOSURES[self.spec.closures], "gender": GENDERS}.get(label)
+        known = {_class_key(name): name for name in listed or ()}
+
+        def single(cell: str) -> str:
+            found = {v.strip() for v in cell.split(";")} - {""}
+            if listed:
+                found = {known[key] for key in map(_class_key, found) if key in known}
+            return min(found) if len(found) == 1 else ""
+
+        return self._csv.column(COLUMNS[label]).mapped(single, object)
 
     def read_split(self) -> np.ndarray:
         cids = self._csv.column("CID").cells

@@ -86,13 +86,12 @@ def kept_files(folder: Path) -> list[str]:
 
     Returns no paths without the network. Raises StorageError.
     """
-    url, names = paths.stored_url(folder), (paths.MODEL_FILE, paths.PREDICTIONS_FILE)
-    if url:
-        objects = newest(patiently(Objects(url).list))
-        found = {name: f"{url}/{objects[name]}" for name in names if name in objects}
+    if url := paths.stored_url(folder):
+        there = newest(patiently(Objects(url).list))
     else:
-        found = {name: str(folder / name) for name in names if (folder / name).exists()}
-    return [*found.values()] if paths.MODEL_FILE in found else []
+        there = {path.name: path.name for path in folder.glob("*")}
+    names = (paths.MODEL_FILE, paths.PREDICTIONS_FILE) if paths.MODEL_FILE in there else ()
+    return [f"{url or folder}/{there[name]}" for name in names if name in there]
 
 
 class StoredTrial:

@@ -8,8 +8,9 @@ import csv
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from functools import partial
 from io import TextIOWrapper
-from itertools import chain, compress, count, islice
+from itertools import chain, compress, islice
 from pathlib import Path
 from typing import TextIO
 
@@ -105,9 +106,7 @@ class _Reader:
                 "with lines=True if each line is an object"
             )
         yield first
-        for number in count(2):
-            if not (line := self._text.readline(MAX_LINE)):
-                return
+        for number, line in enumerate(iter(partial(self._text.readline, MAX_LINE), ""), 2):
             if len(line) == MAX_LINE:
                 raise DataError(
                     f"{self.path} must have lines of fewer than {MAX_LINE:,} characters, got "

@@ -8,12 +8,16 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, Strict, TypeAdapter
+from pydantic import Field, PlainSerializer, Strict, TypeAdapter
 from pydantic.dataclasses import dataclass
 
-from mtcon_ray.base.paths import is_trial
+from mtcon_ray.base.paths import TRIAL
 
 Integer = Annotated[int, Strict()]
+# JSON has no non-finite numbers, so they are the texts "nan", "inf" and "-inf".
+Number = Annotated[float, PlainSerializer(lambda v: v if math.isfinite(v) else str(v))]
+# Names become parts of paths, so only names given by this package are accepted.
+TrialName = Annotated[str, Field(pattern=f"^{TRIAL.pattern}$")]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,7 +29,7 @@ class Event:
     """
 
     kind: str = ""
-    trial: str | None = None
+    trial: TrialName | None = None
     time_ms: Integer = 0
 
     def to_json(self) -> dict[str, Any]:
@@ -61,14 +65,9 @@ class Reported(Event):
 
     kind: Literal["report"] = "report"
     epoch: Integer
-    metrics: Mapping[str, float]
+    metrics: Mapping[str, Number]
     tags: Mapping[str, str] | None = None
     seconds: float | None = None
-
-    def to_json(self) -> dict[str, Any]:
-        """Returns the event as strict JSON, with "nan", "inf" and "-inf" for non-finite values."""
-        strict = {name: v if math.isfinite(v) else str(v) for name, v in self.metrics.items()}
-        return {**super().to_json(), "metrics": strict}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -138,9 +137,6 @@ def from_line(line: str | bytes) -> Event:
         event: Event = EVENT.validate_json(line)
     except ValueError:  # also for half a surrogate pair, which only Python's reader takes
         event = EVENT.validate_python(json.loads(line))
-    # Names become parts of paths, so only names given by this package are accepted.
-    if event.trial is not None and not is_trial(event.trial):
-        raise ValueError(event.trial)
     return event
 
 

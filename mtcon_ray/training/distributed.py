@@ -43,20 +43,6 @@ _RENAMED = "forward_sync_buffers" in signature(DistributedDataParallel).paramete
 _KEEP_BUFFERS: dict[str, Any] = {"forward_sync_buffers" if _RENAMED else "broadcast_buffers": False}
 
 
-class _GatherRows(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, z_local: Tensor, ranks: Ranks) -> Tensor:
-        ctx.ranks = ranks
-        z_all = z_local.new_empty(ranks.world * len(z_local), *z_local.shape[1:])
-        dist.all_gather_into_tensor(z_all, z_local.contiguous())
-        return z_all
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
-        ranks: Ranks = ctx.ranks
-        return gradients[0][ranks.share(len(gradients[0]))] * ranks.world, None
-
-
 def gather_rows(z_local: Tensor, ranks: Ranks) -> Tensor:
     """Returns all ranks' rows in rank order. Its backward multiplies this rank's gradient by W.
 
@@ -69,8 +55,12 @@ def gather_rows(z_local: Tensor, ranks: Ranks) -> Tensor:
     """
     if ranks.world == 1:
         return z_local
-    gathered: Tensor = _GatherRows.apply(z_local, ranks)
-    return gathered
+    z_all = z_local.new_empty(ranks.world * len(z_local), *z_local.shape[1:])
+    dist.all_gather_into_tensor(z_all, z_local.detach().contiguous())
+    z_all[ranks.share(len(z_all))] = z_local
+    if z_all.requires_grad:
+        z_all.register_hook(lambda gradient: ranks.world * gradient)
+    return z_all
 
 
 def parallelise(network: Network, ranks: Ranks, *, batch_norm: str) -> nn.Module:

@@ -64,8 +64,7 @@ def send_together(values: Sequence[Tensor], device: torch.device) -> list[Tensor
     given = [values[i].clone(memory_format=torch.contiguous_format) for i in order]
     packed = send(torch.cat([each.flatten().view(torch.uint8) for each in given]), device)
     pieces = packed.split([each.nbytes for each in given])
-    found = {
-        i: piece.view(each.dtype).view(each.shape)
-        for i, piece, each in zip(order, pieces, given, strict=True)
-    }
-    return [found[i] for i in range(len(values))]
+    found = [*values]
+    for i, piece, each in zip(order, pieces, given, strict=True):
+        found[i] = piece.view(each.dtype).view(each.shape)
+    return found

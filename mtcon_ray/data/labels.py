@@ -303,9 +303,8 @@ def fingerprint(table: LabelTable, content_key: str, size: int) -> str:
     for kind in (table.labels, table.multi_hot, table.continuous):
         for name in sorted(kind):
             total.update(name.encode() + b"\0" + kind[name].tobytes())
-    total.update(repr(sorted(table.classes.items())).encode())
-    total.update(repr(sorted(table.multi_hot_names.items())).encode())
-    # Only if unseen classes exist: the fingerprints of all other tables must not change.
-    if table.unseen:
-        total.update(repr(sorted(table.unseen.items())).encode())
+    # Unseen classes only if they exist: the fingerprints of all other tables must not change.
+    unseen = [table.unseen] if table.unseen else []
+    for names in (table.classes, table.multi_hot_names, *unseen):
+        total.update(repr(sorted(names.items())).encode())
     return total.hexdigest()

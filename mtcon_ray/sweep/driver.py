@@ -143,8 +143,8 @@ class Driver:
 
     def _stops(self, name: str, epoch: int) -> bool:
         """Tells early stopping the value of a probe. Returns True if the trial stops at it."""
-        trial = self.record.trials[name]
-        return self._stopping.stops(name, epoch / trial.epochs, trial.values[epoch])
+        rule, trial = self._stopping, self.record.trials[name]
+        return bool(rule and rule.stops(name, epoch / trial.epochs, trial.values[epoch]))
 
     def _tell_known(self, trial: Trial) -> None:
         status = trial.status

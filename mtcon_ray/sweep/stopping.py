@@ -16,26 +16,15 @@ from mtcon_ray.spec import schedulers
 ROUNDING = 1e-8
 
 
-class Stopping:
-    """Early stopping of a sweep's trials. This base class stops none."""
-
-    def stops(self, name: str, share: float, value: float) -> bool:
-        """Takes over a probe, and returns True if the trial of this name stops now.
-
-        `share` is the trained share of the trial's own epochs, up to 1, `value` the objective.
-        """
-        return False
-
-
-def make_stopping(spec: schedulers.SchedulerSpec) -> Stopping:
-    """Returns the early stopping of a spec's section `search.scheduler`.
+def make_stopping(spec: schedulers.SchedulerSpec) -> "Rungs | Rule | None":
+    """Returns the early stopping of a spec's section `search.scheduler`, None if it stops none.
 
     Raises SpecError for a plugin's scheduler that would never stop a trial.
     """
     if isinstance(spec, schedulers.ASHA):
         return Rungs(spec)
     if isinstance(spec, schedulers.NoScheduler | schedulers.Halving):
-        return Stopping()
+        return None
     rule: Any = schedulers.SCHEDULERS[spec.name]
     if not issubclass(rule, schedulers.StoppingRule):
         raise SpecError(
@@ -45,7 +34,7 @@ def make_stopping(spec: schedulers.SchedulerSpec) -> Stopping:
     return Rule(rule(spec))
 
 
-class Rungs(Stopping):
+class Rungs:
     """ASHA (Li et al. 2020, arXiv:1810.05934), stopping variant.
 
     A trial counts once at each rung. It continues if its value is at least the quantile of the
@@ -57,7 +46,10 @@ class Rungs(Stopping):
         self._rungs: list[tuple[float, dict[str, float]]] = [(r, {}) for r in spec.rungs[::-1]]
 
     def stops(self, name: str, share: float, value: float) -> bool:
-        """Takes over a probe, and returns True if the value is below the quantile of its rung."""
+        """Takes over a probe, and returns True if the value is below the quantile of its rung.
+
+        `share` is the trained share of the trial's own epochs, up to 1, `value` the objective.
+        """
         passed = (values for rung, values in self._rungs if share >= rung - ROUNDING)
         values = next(passed, None)
         if values is None or name in values:
@@ -68,7 +60,7 @@ class Rungs(Stopping):
         return bool(before) and value < float(np.percentile(before, self._quantile))
 
 
-class Rule(Stopping):
+class Rule:
     """Early stopping by a plugin's rule, with the probes of all trials."""
 
     def __init__(self, rule: schedulers.StoppingRule) -> None:
@@ -76,7 +68,7 @@ class Rule(Stopping):
         self._histories: dict[str, schedulers.History] = {}
 
     def stops(self, name: str, share: float, value: float) -> bool:
-        """Takes over a probe, and returns the rule's decision."""
+        """Takes over a probe as `Rungs.stops` does, and returns the rule's decision."""
         history = self._histories.setdefault(name, [])
         history.append((round(100 * share, 6), value))
         others = [each for other, each in self._histories.items() if other != name]

@@ -10,7 +10,7 @@ from ray.tune.schedulers import AsyncHyperBandScheduler, TrialScheduler
 from mtcon_ray.errors import SpecError
 from mtcon_ray.spec import schedulers
 from mtcon_ray.spec.search import SearchSpec
-from mtcon_ray.sweep.stopping import Rungs, Stopping, make_stopping
+from mtcon_ray.sweep.stopping import Rule, Rungs, make_stopping
 from mtcon_ray.sweep.suggester import preview
 
 
@@ -85,6 +85,7 @@ def classes(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
 
 def test_a_stopping_rule_sees_its_trial_and_all_others(classes: dict[str, Any]) -> None:
     stopping = make_stopping(Falling.Spec())
+    assert isinstance(stopping, Rule)
     assert not stopping.stops("old", 1 / 4, 0.7)
     assert not stopping.stops("old", 2 / 4, 0.6), "it fell, but no other trial is better"
     assert not stopping.stops("other", 1 / 4, 0.9)
@@ -102,5 +103,5 @@ def test_a_scheduler_that_stops_nothing_is_refused_by_the_plan(classes: dict[str
 def test_a_registered_scheduler_with_rungs_can_stop_trials(name: str) -> None:
     """By early stopping, or by waiting at rungs."""
     spec = schedulers.SCHEDULERS.spec(name)()
-    acts = type(make_stopping(spec)) is not Stopping
+    acts = make_stopping(spec) is not None
     assert (acts or isinstance(spec, schedulers.Halving)) is bool(spec.rungs)

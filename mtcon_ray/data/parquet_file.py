@@ -30,12 +30,12 @@ MAX_CELLS, CELLS_PER_BYTE = 20_000_000, 20
 MAX_UNPACKED, UNPACKED_PER_BYTE = 500_000_000, 20
 
 
-def read_parquet(path: Path) -> tuple[dict[str, Column], int, dict[str, str]]:
-    """Returns the columns as text, as in a CSV, by name, their length, and names with | by column.
+def read_parquet(path: Path) -> tuple[dict[str, Column], np.ndarray, tuple[()], dict[str, str]]:
+    """Returns columns by name, row numbers from 1, no warnings, and names with | by column.
 
-    Numbers without decimals lose the point, true and false become 1 and 0, the names in a list are
-    joined by |, and nulls are empty cells. Columns of bytes, of nested fields and of lists with
-    decimals, such as images and embeddings, are left out.
+    The columns hold text, as in a CSV. Numbers without decimals lose the point, true and false
+    become 1 and 0, the names in a list are joined by |, and nulls are empty cells. Columns of
+    bytes, of nested fields and of lists with decimals, such as images and embeddings, are left out.
 
     Raises DataError if the file is damaged, has no rows, a repeated column or too many columns, or
     unpacks to more than the bounds, and OSError if it cannot be read.
@@ -59,7 +59,7 @@ def read_parquet(path: Path) -> tuple[dict[str, Column], int, dict[str, str]]:
         raise DataError(f"{path} is not a whole Parquet file: {error}") from None
     if not table.num_rows:
         raise DataError(f"{path} has no rows")
-    return columns, table.num_rows, unclear
+    return columns, np.arange(1, table.num_rows + 1), (), unclear
 
 
 def size_of_regular(path: Path) -> int:

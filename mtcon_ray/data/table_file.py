@@ -71,9 +71,7 @@ def read_table_file(path: Path, what: str = "a table") -> TableFile:
     """
     try:
         if path.suffix.lower() == PARQUET:
-            columns, num_rows, unclear = read_parquet(path)
-            rows = np.arange(1, num_rows + 1)
-            return TableFile(path, columns, rows, unclear=unclear)
+            return TableFile(path, *read_parquet(path))
         return TableFile(path, *read_rows(path))
     except OSError as error:
         raise DataError(f"cannot read {what} {path}: {error.strerror}") from None

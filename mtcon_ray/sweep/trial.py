@@ -4,6 +4,7 @@ import json
 import time
 from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass, field, fields, replace
+from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -170,7 +171,8 @@ def reports(
     end: dict[str, Any] | None = None
     unsent: list[str] = []
     try:
-        yield from _train(work, open_data, device, should_stop, ranks, make_run, unsent)
+        make = partial(make_run, device=device, ranks=ranks, should_stop=should_stop)
+        yield from _train(work, open_data, make, device, ranks, unsent)
     except Exception as error:
         end = ending(error)
         if end is None or ranks.world > 1:
@@ -239,10 +241,9 @@ class Stamp:
 def _train(
     work: Assignment,
     open_data: Callable[[Assignment], Dataset],
-    device: torch.device,
-    should_stop: Callable[[], bool],
-    ranks: Ranks,
     make_run: Callable[..., Trainer],
+    device: torch.device,
+    ranks: Ranks,
     lines: list[str],
 ) -> Generator[dict[str, Any], None, None]:
     """Trains, as `reports` says. `lines` gets each epoch until it is sent."""
@@ -260,9 +261,6 @@ def _train(
         work.spec,
         dataset,
         folder,
-        device=device,
-        ranks=ranks,
-        should_stop=should_stop,
         store=work.sweep if stored else paths.cache_folder(work.root),
         until=work.until,
         check=work.check_driver,

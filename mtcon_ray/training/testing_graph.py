@@ -1,7 +1,7 @@
 """Test of a step as a CUDA graph, on the CPU: recorded operations are repeated on their tensors."""
 
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, TypeVar
 from unittest.mock import patch
 
@@ -45,33 +45,28 @@ class CpuRecorder(Recorder):
     Unlike a capture a recording executes the operations, so the first repetition does nothing.
     """
 
+    beside: Any = nullcontext  # a CPU has no streams
+
     def __init__(self) -> None:
         self.num_recordings = 0
         self.num_repetitions = 0
-
-    @contextmanager
-    def beside(self) -> Iterator[None]:
-        """Does nothing."""
-        yield
 
     def record(self, do: Callable[[], T]) -> tuple[Callable[[], None], T]:
         """Returns a function that repeats the operations of `do`, and the result of `do`."""
         self.num_recordings += 1
         with _Recording() as recording:
             result = do()
-        is_first = [True]
+        due: list[tuple[Any, Any, Any, Any]] = []  # the recording has executed all
 
         @torch.no_grad()
         def repeat() -> None:
             self.num_repetitions += 1
-            if is_first:
-                is_first.clear()
-                return
-            for func, args, kwargs, before in recording.operations:
+            for func, args, kwargs, before in due:
                 now = func(*args, **kwargs)
                 for goal, found in zip(tree_leaves(before), tree_leaves(now), strict=True):
                     if isinstance(goal, Tensor) and goal.data_ptr() != found.data_ptr():
                         goal.copy_(found)
+            due[:] = recording.operations
 
         return repeat, result
 

@@ -83,10 +83,9 @@ def make_graph(learner: Learner, train: TrainSpec, device: torch.device) -> "Ste
         "train.chunk_size computes a step in parts": has_parts,
         "a plugin's optimizer may compute on the host": is_plugin,
     }
-    for reason, holds in reasons.items():
-        if holds:
-            log.warning(WITHOUT, reason)
-            return None
+    if found := [reason for reason, holds in reasons.items() if holds]:
+        log.warning(WITHOUT, found[0])
+        return None
     return StepGraph(learner, Recorder(device))
 
 

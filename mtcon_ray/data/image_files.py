@@ -244,12 +244,10 @@ class ImageFolder(ImageFiles):
         return total.hexdigest()
 
     def _digest_one(self, name: str) -> str:
-        try:
-            with self._open(name) as file:
-                # In pieces: a file of many images may be larger than the memory.
-                return hashlib.file_digest(file, "sha256").hexdigest()
-        except UnreadableImageError:
-            return "absent"
+        with suppress(UnreadableImageError), self._open(name) as file:
+            # In pieces: a file of many images may be larger than the memory.
+            return hashlib.file_digest(file, "sha256").hexdigest()
+        return "absent"
 
     def read(self, name: str) -> bytes:
         with self._open(name, MAX_IMAGE_BYTES) as file:

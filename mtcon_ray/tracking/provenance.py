@@ -104,8 +104,7 @@ def check_same_data(folder: Path, fingerprint: str) -> None:
 def _git(folder: Path) -> dict[str, str]:
     # The folder may be a stranger's. This command of git runs no program of its `.git/config`.
     command = ["git", "-C", str(folder), "rev-parse", "HEAD"]
-    try:
+    with suppress(OSError, SubprocessError):
         commit = check_output(command, stderr=DEVNULL, text=True, timeout=GIT_SECONDS).strip()
-    except (OSError, SubprocessError):
-        return {}
-    return {"mtcon.git.commit": commit, "mlflow.source.git.commit": commit}
+        return {"mtcon.git.commit": commit, "mlflow.source.git.commit": commit}
+    return {}

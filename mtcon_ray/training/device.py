@@ -3,7 +3,7 @@
 import ctypes
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 import numpy as np
 import torch
@@ -102,12 +102,11 @@ class ImageFeed:
         # from an earlier training. It is available to this training.
         num_free += torch.cuda.memory_reserved(self.device)
         num_free -= torch.cuda.memory_allocated(self.device)
-        if num_bytes > RESIDENT_SHARE * min(num_free, share * num_total):
-            return None
-        try:
-            return self._copy()
-        except torch.OutOfMemoryError:  # another process has taken the memory in the meantime
-            return None
+        if num_bytes <= RESIDENT_SHARE * min(num_free, share * num_total):
+            # Another process may have taken the memory in the meantime.
+            with suppress(torch.OutOfMemoryError):
+                return self._copy()
+        return None
 
     def _copy(self) -> Tensor:
         shape = (len(self._rows), *self._images.shape[1:])

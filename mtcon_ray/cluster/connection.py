@@ -28,6 +28,8 @@ from mtcon_ray.plan.local import LOCAL, this_machine
 from mtcon_ray.tracking.mlflow_server import quiet_environment
 
 LOG_FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
+# With configure_logging=False Ray would drop our handler and write on the terminal.
+LOGS = {"log_to_driver": False, "logging_format": LOG_FORMAT}
 # Set at the start of a scaling cluster's head: the path of the cluster's file.
 FILE_VARIABLE = "MTCON_RAY_CLUSTER_FILE"
 # `ray up` writes this file on its new head.
@@ -121,7 +123,8 @@ def connected(log: Path, environment: Mapping[str, str]) -> Iterator[None]:
         ray.shutdown()
         with away():
             try:
-                _open_session(environment)
+                start = _connect if cluster_address() else start_local_ray
+                start({**LOGS, "runtime_env": {"env_vars": environment}})
                 _is_ours = True
                 with hidden_aws_keys():
                     yield
@@ -173,13 +176,6 @@ def _logging_to(log: Path) -> Iterator[None]:
         logger.handlers, logger.propagate = handlers, propagates
         handler.close()
         logging.raiseExceptions = raises
-
-
-def _open_session(environment: Mapping[str, str]) -> None:
-    start = _connect if cluster_address() else start_local_ray
-    # With configure_logging=False Ray would drop our handler and write on the terminal.
-    logs = {"log_to_driver": False, "logging_format": LOG_FORMAT}
-    start({**logs, "runtime_env": {"env_vars": environment}})
 
 
 def sweep_environment(threads: int) -> dict[str, str]:

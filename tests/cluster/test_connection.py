@@ -12,7 +12,6 @@ import boto3
 import pytest
 
 from mtcon_ray.cluster import connection as connect
-from mtcon_ray.cluster.environment import restored_environment
 from mtcon_ray.cluster.ray_private import GCS_VARIABLE
 from mtcon_ray.data import objects
 from mtcon_ray.errors import MtconError, ResourceError, UserError
@@ -208,8 +207,8 @@ def test_a_token_is_missed_by_a_cluster_alone_and_unusable_folders_have_their_va
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
     if address is not None:
         monkeypatch.setenv("RAY_ADDRESS", address)
-    with restored_environment(), pytest.raises(MtconError, match=told):
-        connect._open_session({})
+    with pytest.raises(MtconError, match=told), connect.connected(tmp_path / "ray.log", {}):
+        pass
 
 
 def test_variables_of_a_sweep(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -262,12 +261,16 @@ def test_keys_leave_the_environment_and_stay_with_boto3(monkeypatch: pytest.Monk
 
 def test_variables_of_a_submitted_job_hold(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Ray raises an error if a driver sets a variable of its job again."""
-    given: list[dict[str, str]] = []
+    given: list[dict[str, Any]] = []
     monkeypatch.setattr(connect, "ray", Mock(is_initialized=lambda: False))
-    monkeypatch.setattr(connect, "_open_session", given.append)
+    for start in ("start_local_ray", "_connect"):
+        monkeypatch.setattr(connect, start, given.append)
     monkeypatch.setenv("OMP_NUM_THREADS", "7")
     for address in ("", "head:6379"):
         monkeypatch.setenv("RAY_ADDRESS", address)
         with connect.connected(tmp_path / "ray.log", {"OMP_NUM_THREADS": "1", "OWN": "2"}):
             assert os.environ["OWN"] == "2"
-    assert given == [{"OMP_NUM_THREADS": "1", "OWN": "2"}, {"OWN": "2"}]
+    assert [each["runtime_env"]["env_vars"] for each in given] == [
+        {"OMP_NUM_THREADS": "1", "OWN": "2"},
+        {"OWN": "2"},
+    ]

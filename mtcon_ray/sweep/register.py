@@ -40,11 +40,9 @@ class RegisterActor:
         Returns False after this many seconds. A process may be reused for another trial.
         """
         self._processes[identity] = trial, process
-        try:
+        with suppress(TimeoutError):
             await asyncio.wait_for(self._stop.wait(), seconds)
-        except TimeoutError:
-            return False
-        return True
+        return self._stop.is_set()
 
     async def stop(self) -> None:
         """Asks all processes to checkpoint and end."""

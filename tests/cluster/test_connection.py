@@ -270,7 +270,5 @@ def test_variables_of_a_submitted_job_hold(tmp_path: Path, monkeypatch: pytest.M
         monkeypatch.setenv("RAY_ADDRESS", address)
         with connect.connected(tmp_path / "ray.log", {"OMP_NUM_THREADS": "1", "OWN": "2"}):
             assert os.environ["OWN"] == "2"
-    assert [each["runtime_env"]["env_vars"] for each in given] == [
-        {"OMP_NUM_THREADS": "1", "OWN": "2"},
-        {"OWN": "2"},
-    ]
+    found = [each["runtime_env"]["env_vars"] for each in given]
+    assert found == [{"OMP_NUM_THREADS": "1", "OWN": "2"}, {"OWN": "2"}]

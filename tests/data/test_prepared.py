@@ -51,15 +51,14 @@ def test_each_node_downloads_a_set_once(
     spec = rich(files)
     data = open_dataset(spec, view_size=8, store=cache_folder(here))
     keep_set(data, cache_folder(here))
-    puts, gets = list[str](), list[str]()
-    store.before = lambda request, path: {"PUT": puts, "GET": gets}.get(request, []).append(path)
+    store.requests.clear()
     keep_set(data, cache_folder(here))
-    assert puts == [], "a set that is there is not uploaded again"
+    assert store.asked("PUT") == [], "a set that is there is not uploaded again"
     for _ in range(2):
         other = open_set(spec, cache_folder(node), data.cache, data.fingerprint)
     assert_equal(data, other)
-    names = [path.rpartition("/")[2] for path in gets]
-    assert sorted(names) == ["bad.json", "checksums.json", "images.npy", "labels.npz", "names.json"]
+    names = sorted(store.asked("GET"))
+    assert names == ["bad.json", "checksums.json", "images.npy", "labels.npz", "names.json"]
 
 
 def test_a_set_that_is_nowhere_is_named(

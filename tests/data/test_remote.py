@@ -33,19 +33,6 @@ def spec(store: FolderStore, files: Any) -> DataSpec:
     return remote
 
 
-@pytest.fixture
-def reads(store: FolderStore) -> list[str]:
-    """Returns the list of the objects that are read."""
-    found: list[str] = []
-
-    def before(request: str, path: str) -> None:
-        if request == "GET":
-            found.append(path.rpartition("/")[2])
-
-    store.before = before
-    return found
-
-
 def fetched(spec: DataSpec, cache: Path, report: Any = None) -> dict[str, str]:
     found = {field: look(url, f"data.{field}") for field, url in spec.urls().items()}
     return fetch(found, cache, report)
@@ -87,7 +74,7 @@ def test_a_url_is_kept_as_it_is_and_a_path_starts_at_the_spec() -> None:
 
 
 def test_labels_are_read_before_images_are_downloaded(
-    spec: DataSpec, files: Any, reads: list[str], tmp_path: Path
+    spec: DataSpec, files: Any, store: FolderStore, tmp_path: Path
 ) -> None:
     checked = check_dataset(spec, 8, tmp_path / "cache")
     assert len(checked.table) == 20
@@ -97,11 +84,11 @@ def test_labels_are_read_before_images_are_downloaded(
     files.spec()
     with pytest.raises(DataError, match=r"must name files inside s3://.*in row 5"):
         check_dataset(spec, 8, tmp_path / "cache")
-    assert reads == ["labels.csv"] * 2
+    assert store.asked("GET") == ["labels.csv"] * 2
 
 
 def test_images_are_those_of_the_local_folder_and_come_once(
-    spec: DataSpec, files: Any, reads: list[str], tmp_path: Path
+    spec: DataSpec, files: Any, store: FolderStore, tmp_path: Path
 ) -> None:
     local = opened(files.spec(), tmp_path / "other")
     heard: list[tuple[int, int]] = []
@@ -110,7 +97,7 @@ def test_images_are_those_of_the_local_folder_and_come_once(
     total = archive.stat().st_size + files.csv.stat().st_size
     assert heard[-1] == (total, total)
     assert (opened(spec, cache) == local).all()
-    assert sorted(reads) == ["labels.csv", "my pictures.tar"]
+    assert sorted(store.asked("GET")) == ["labels.csv", "my pictures.tar"]
     made = [p for p in (cache / "remote").rglob("*") if p.is_dir()]
     assert {p.stat().st_mode & 0o77 for p in (cache, cache / "remote", *made)} == {0}
 
@@ -132,12 +119,12 @@ def test_what_is_not_there_is_said(store: FolderStore, url: str) -> None:
 
 
 def test_a_download_that_does_not_fit_leaves_nothing(
-    spec: DataSpec, files: Any, reads: list[str], tmp_path: Path
+    spec: DataSpec, files: Any, store: FolderStore, tmp_path: Path
 ) -> None:
     found = look(IMAGES, "data.images")
     with pytest.raises(ResourceError, match="needs 1e"):
         fetch({"images": found._replace(sizes={"": 10**18})}, tmp_path)
-    assert reads == []
+    assert store.asked("GET") == []
     files.csv.with_name("my pictures.tar").write_bytes(b"shorter")
     with pytest.raises(DataError, match=r"data\.images at s3://.* it has 7 bytes instead"):
         fetch({"images": found}, tmp_path)

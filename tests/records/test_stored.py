@@ -83,10 +83,6 @@ def begun(sweep: StoredSweep) -> EventLog:
     return log
 
 
-def always(request: str, path: str) -> None:
-    raise OSError("503 Slow Down")
-
-
 def test_a_start_is_in_the_store_at_once_and_reports_soon(drive: Drive, store: FolderStore) -> None:
     sweep = drive()
     log = sweep.open_log()
@@ -99,19 +95,13 @@ def test_a_start_is_in_the_store_at_once_and_reports_soon(drive: Drive, store: F
 
 
 def test_a_start_waits_for_a_store_that_does_not_answer(drive: Drive, store: FolderStore) -> None:
-    sweep, refused = drive(), list[str]()
+    sweep = drive()
     log = sweep.open_log()
-
-    def refuse(request: str, path: str) -> None:
-        if "/log/" in path and len(refused) < 3:
-            refused.append(path)
-            raise OSError("503 Slow Down")
-
-    store.before = refuse
+    refused = store.refuse(part="/log/", times=3)
     log.append(start())
     assert len(refused) == 3
     assert there() == local(log)
-    store.before = always
+    store.refuse()
     sweep.patience = 0.1
     with pytest.raises(StorageError, match=r"cannot use the root at .*503 Slow Down"):
         log.append(start("trial-0000"))
@@ -184,7 +174,7 @@ def test_the_next_driver_continues_the_log_without_the_disk(drive: Drive, tmp_pa
 def test_lines_of_this_machine_that_the_store_lacks_stay(drive: Drive, store: FolderStore) -> None:
     first, told = drive(), list[str]()
     log = begun(first)
-    store.before = always
+    store.refuse()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(stored, "END_SECONDS", 0.1)
         log.append_lines([line(1)])

@@ -161,14 +161,7 @@ def test_a_trial_ends_when_the_store_has_its_network(
 ) -> None:
     monkeypatch.setattr(uploads, "SAVE_SECONDS", 0.0)
     monkeypatch.setattr(objects, "RETRY_SECONDS", 0.01)
-    refused: list[str] = []
-
-    def refuse(request: str, path: str) -> None:
-        if request == "PUT" and path.endswith(f"-{EPOCHS:09d}.pt") and refused.count(path) < 3:
-            refused.append(path)
-            raise OSError("503")
-
-    store.before = refuse
+    refused = store.refuse("PUT", f"-{EPOCHS:09d}.pt", times=3)
     run(spec_of(evaluate={"bootstrap": 10}, search={}))
     assert len(refused) == 3
     kept = {name.split("/")[-2] for name in store.names() if f"-{EPOCHS:09d}.pt" in name}
@@ -217,12 +210,11 @@ def test_commands_begin_continue_read_and_remove_a_sweep_in_a_store(
     assert f'"path": "s3://{kept}"' in (folder / "events.jsonl").read_text()
 
     def called(*words: str) -> str:
-        asked: list[str] = []
-        store.before = lambda request, path: asked.append(request)
+        store.requests.clear()
         told = output_of(*words)
         if words[0] in ("list", "status", "best"):
-            assert asked.count("GET") == 1 or "nothing" in told
-            assert len(asked) <= 2
+            assert len(store.asked("GET")) == 1 or "nothing" in told
+            assert len(store.requests) <= 2
         return told
 
     assert re.search("shoes-1 .* —  +finished  2/2", called("list", "--root", URL))

@@ -90,34 +90,26 @@ def test_a_save_that_the_store_does_not_take_stays_until_the_next(
     store: FolderStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     process = Process(tmp_path, "00001.00001")
-    store.before = Mock(side_effect=OSError("503"))
+    store.refuse()
     process.save("model.pt", 1)
     process.save("last.pt", 1)
     with monkeypatch.context() as patched:
         patched.setattr(objects, "GIVE_UP_SECONDS", 0.1)
         with pytest.raises(StorageError):
             process.save("last.pt", 2, must=True)
-    refused: list[str] = []
-
-    def refuse_twice(request: str, path: str) -> None:
-        if request == "PUT" and len(refused) < 2:
-            refused.append(path)
-            raise OSError("503")
-
-    store.before = refuse_twice
+    store.refuse("PUT", times=2)
     assert names() == []
     process.save("last.pt", 3, must=True)
     assert names() == ["last-00001.00001-000000003.pt", "model-00001.00001-000000001.pt"]
 
 
 def test_a_network_waits_for_the_next_state(store: FolderStore, tmp_path: Path) -> None:
-    process, puts = Process(tmp_path, "00001.00001", lazy=True), list[str]()
-    store.before = lambda request, path: puts.append(path) if request == "PUT" else None
+    process = Process(tmp_path, "00001.00001", lazy=True)
     for epoch in (1, 2, 3):
         process.save("model.pt", epoch)
-    assert puts == []
+    assert store.asked("PUT") == []
     process.save("last.pt", 30)
-    assert [path.rpartition("/")[2] for path in puts] == [
+    assert store.asked("PUT") == [
         "model-00001.00001-000000003.pt", "last-00001.00001-000000030.pt",
     ]  # fmt: skip
     process.save("model.pt", 4, must=True)
@@ -136,10 +128,9 @@ def test_copies_follow_the_store(store: FolderStore, tmp_path: Path) -> None:
     process.save("last.pt", 1)
     assert fetch().keys() == {"model.pt", "predictions.npz", "last.pt"}
     process.save("model.pt", 2, "b")
-    gets: list[str] = []
-    store.before = lambda request, path: gets.append(path) if request == "GET" else None
+    store.requests.clear()
     assert fetch()["model.pt"] == "b"
-    assert len(gets) == 1, "files that are there are not downloaded again"
+    assert len(store.asked("GET")) == 1, "files that are there are not downloaded again"
     for _ in range(2):
         discard_objects(URL, ["last.pt"])
     assert fetch().keys() == {"model.pt", "predictions.npz"}

@@ -1,49 +1,15 @@
-"""The contrastive loss: its equation, batches without partners, groups of heads, invalid input."""
+"""The contrastive loss: batches without partners, groups of heads, invalid input."""
 
 import math
 
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from torch import Tensor
 
 from mtcon_ray.losses import small_batch
 from mtcon_ray.losses.contrastive import contrast_by_head
 from mtcon_ray.losses.positives import EqualLabel, LabelSets, Near, OwnView, Relation
-from tests.losses.cases import contrastive, random_rows, reference
-
-exhaustively = settings(deadline=None, derandomize=True, max_examples=60)
-items, widths, seeds = st.integers(1, 6), st.integers(1, 5), st.integers(0, 10_000)
-temperatures = st.floats(-3, 1).map(lambda exponent: 10.0**exponent)
-
-
-def random_labels(B: int, seed: int) -> Tensor:
-    """Returns labels of three classes, whose numbers are not consecutive, and -1."""
-    generator = torch.Generator().manual_seed(seed + 1)
-    return torch.tensor([-1, 0, 7, 40])[torch.randint(0, 4, (B,), generator=generator)]
-
-
-@exhaustively
-@given(B=items, V=st.integers(2, 3), D=widths, seed=seeds, tau=temperatures)
-def test_agrees_with_the_equation(B: int, V: int, D: int, seed: int, tau: float) -> None:
-    """Anchors without a partner have the loss 0 and leave the mean."""
-    z_BVD, labels_B = random_rows(B, V, D, seed=seed), random_labels(B, seed)
-
-    def of_label(h: int, i: int, j: int) -> float | None:
-        return 1.0 if labels_B[i] == labels_B[j] != -1 else None
-
-    def of_item(h: int, i: int, j: int) -> float | None:
-        return 1.0 if i == j else None
-
-    relations: list[Relation] = [EqualLabel(labels_B), OwnView()]
-    for relation, weight in zip(relations, (of_label, of_item), strict=True):
-        expected_1N, is_valid_1N = reference(z_BVD[None], weight, z_BVD.new_tensor([tau]))
-        loss_BV = contrastive(z_BVD, relation, temperature=tau, reduction="none")
-        torch.testing.assert_close(loss_BV.flatten(), expected_1N[0], rtol=1e-9, atol=1e-9)
-        mean = expected_1N.sum() / is_valid_1N.sum().clamp(min=1)
-        loss = contrastive(z_BVD, relation, temperature=tau)
-        torch.testing.assert_close(loss, mean, rtol=1e-9, atol=1e-9)
+from tests.losses.cases import contrastive, random_rows
 
 
 @pytest.mark.parametrize(

@@ -20,10 +20,10 @@ INTERRUPTED = {"mtcon.interrupted": "true"}
 class Folder:
     """Writer of a sweep's folder, one trial per call of `trial`."""
 
-    def __init__(self, path: Path, repeats: int = 1) -> None:
+    def __init__(self, path: Path) -> None:
         self.path = path
         path.mkdir()
-        (path / "spec.yaml").write_text(f"name: shoes\nsearch: {{repeats: {repeats}}}\n")
+        (path / "spec.yaml").write_text("name: shoes\n")
         (path / "plan.json").write_text(plan_with().model_dump_json())
         self.count = 0
 
@@ -65,18 +65,6 @@ def test_a_searched_list_is_read_as_a_list(folder: Folder) -> None:
     assert (spec.seed, spec.train.lr, spec.views.crop_scale) == (7, 1e-05, (0.5, 1.0))
     assert (spec.views.size, spec.search.space, spec.search.objective) == (16, {}, "shape")
     assert folder.load().winner_spec(["seed=3"]).seed == 3, "the changes of the user come last"
-
-
-def test_a_trial_as_it_was_written(folder: Folder) -> None:
-    folder.trial([0.2, 0.4, 0.3], temperature=0.5, seed=7)
-    results = folder.load()
-    assert (results.name, results.folder, results.spec.name) == ("shoes-1", folder.path, "shoes")
-    assert (results.plan, results.num_trials) == (plan_with(), 4)
-    [trial] = results.trials
-    assert (trial.name, trial.number, trial.seed, trial.epochs) == ("trial-0000", 0, 7, 3)
-    assert trial.params == {"method.temperature": 0.5}
-    assert trial.reports[1] == (2, {"loss": 1.0, "val/accuracy": 0.4})
-    assert (trial.last_epoch, trial.value, trial.full_budget) == (3, 0.3, True)
 
 
 def test_a_notebook_shows_results_in_a_line_and_as_a_table(folder: Folder) -> None:
@@ -165,17 +153,6 @@ def test_a_trial_that_ended_at_a_plateau_can_win(folder: Folder) -> None:
         assert [t.full_budget for t in results.trials] == [True, True, False]
         assert results.winner is results.trials[1]
         assert results.lost == ()
-
-
-def test_with_repeats_the_best_mean_wins_then_its_best_seed(tmp_path: Path) -> None:
-    folder = Folder(tmp_path / "repeated", repeats=2)
-    folder.trial([0, 0, 0.9], temperature=0.1, seed=0)  # lucky seed, mean 0.5
-    folder.trial([0, 0, 0.1], temperature=0.1, seed=1)
-    folder.trial([0, 0, 0.6], temperature=0.2, seed=0)  # mean 0.65
-    folder.trial([0, 0, 0.7], temperature=0.2, seed=1)
-    folder.trial([0, 0, 0.8], temperature=0.3, seed=0)  # its other seed was stopped
-    folder.trial([0.1], "KILLED", temperature=0.3, seed=1, tags=PRUNED)
-    assert folder.load().required_winner().number == 3
 
 
 def test_folders_that_are_no_sweep_are_named(tmp_path: Path) -> None:

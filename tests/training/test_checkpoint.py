@@ -19,32 +19,15 @@ from mtcon_ray.training.checkpoint import check_same_training
 from tests.some import some
 
 
-def test_what_is_saved_is_loaded(tmp_path: Path) -> None:
-    """Tensors are equal bit for bit, plain values are equal, and no other file is left."""
-    path = tmp_path / "last.pt"
-    tensor = torch.randn(3, 4)
-    checkpoint.save(path, {"tensor": tensor, "step": 7, "text": "é", "none": None, "list": [1.5]})
-    state = checkpoint.load(path)
-    assert torch.equal(state["tensor"], tensor)
-    assert (state["step"], state["text"], state["none"], state["list"]) == (7, "é", None, [1.5])
-    assert os.listdir(tmp_path) == ["last.pt"]
-
-
 def test_a_folder_that_is_not_there_is_named(tmp_path: Path) -> None:
     """The message names the file and the way out."""
     with pytest.raises(StorageError, match=r"cannot write .*gone/last\.pt: .*; free disk"):
         checkpoint.save(tmp_path / "gone" / "last.pt", {})
 
 
-def resume_state(folder: Path, step: int) -> None:
-    """Saves a resume state as a training does."""
-    previous = folder / PREVIOUS_FILE
-    checkpoint.save(folder / LAST_FILE, {"step": step}, previous=previous)
-
-
 def test_a_damaged_checkpoint_leaves_the_one_before_it_else_the_start(tmp_path: Path) -> None:
     for step in (1, 2, 3):
-        resume_state(tmp_path, step)
+        checkpoint.save(tmp_path / LAST_FILE, {"step": step}, previous=tmp_path / PREVIOUS_FILE)
     assert sorted(os.listdir(tmp_path)) == ["last.previous.pt", "last.pt"]
     state, path, damage = checkpoint.load_newest(tmp_path)
     assert (some(state)["step"], path, damage) == (3, tmp_path / "last.pt", None)
@@ -81,14 +64,6 @@ def test_a_process_that_was_frozen_in_a_write_changes_nothing_later(tmp_path: Pa
     with pytest.raises(PreemptedError):
         checkpoint.save(path, {}, previous=tmp_path / "previous.pt", check=refuse)
     assert path.read_bytes() == b"newer"
-
-
-def test_the_resume_state_goes_and_the_network_stays(tmp_path: Path) -> None:
-    for step in (1, 2):
-        resume_state(tmp_path, step)
-    checkpoint.save(tmp_path / "model.pt", {})
-    checkpoint.discard_resume_state(tmp_path)
-    assert os.listdir(tmp_path) == ["model.pt"]
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import pytest
 from pydantic import ValidationError
 
 from mtcon_ray.spec.search import SearchSpec
-from mtcon_ray.spec.space import Dimension, grid_points, with_lists
+from mtcon_ray.spec.space import Dimension, with_lists
 
 
 def dimension(**kind: Any) -> Dimension:
@@ -72,13 +72,6 @@ def test_a_list_is_a_text_to_optuna_and_a_list_to_the_spec() -> None:
     assert made.value([0.2, 1.0]) == [0.2, 1.0]
     params = {"a": "[0.2, 1.0]", "b": "[0.2, 1.0]"}
     assert with_lists({"a": made}, params) == {"a": [0.2, 1.0], "b": "[0.2, 1.0]"}
-
-
-def test_grid_points_turn_the_last_dimension_fastest() -> None:
-    points = list(grid_points({"a": dimension(grid=[1, 2]), "b": dimension(choice=["x", "y"])}))
-    assert points == [
-        {"a": 1, "b": "x"}, {"a": 1, "b": "y"}, {"a": 2, "b": "x"}, {"a": 2, "b": "y"},
-    ]  # fmt: skip
 
 
 @pytest.mark.parametrize(

@@ -73,13 +73,6 @@ def head_of(home: dict[str, str]) -> Iterator[Callable[[], str]]:
 
 
 @pytest.fixture
-def head(home: dict[str, str]) -> Iterator[Callable[[], str]]:
-    """Starts a head with two CPUs when called, so that a test can run a local sweep before."""
-    with head_of(home) as start:
-        yield start
-
-
-@pytest.fixture
 def bucket(monkeypatch: pytest.MonkeyPatch) -> Iterator[ObjectStore]:
     """Yields an object store that children of this process find, too."""
     with object_store(monkeypatch) as store:

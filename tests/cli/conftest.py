@@ -26,6 +26,13 @@ def run(*words: object) -> Result:
     return CliRunner().invoke(program, list(map(str, words)))
 
 
+def accepted(*words: object) -> Result:
+    """Runs a command line in this process, which must succeed."""
+    done = run(*words)
+    assert done.exit_code == 0, done.output
+    return done
+
+
 def refused(*words: object) -> str:
     """Returns the error of a command line with wrong input."""
     done = run(*words)

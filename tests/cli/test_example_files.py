@@ -7,7 +7,7 @@ import pytest
 from mtcon_ray.cli import example_files, run_commands
 from mtcon_ray.cli.example_files import FOLDERS, SYNTHETIC, example_file
 from mtcon_ray.spec.run_spec import load_spec
-from tests.cli.conftest import refused, run
+from tests.cli.conftest import accepted, refused, run
 
 REPOSITORY = Path(__file__).parents[2]
 
@@ -35,7 +35,7 @@ def test_demo_sweeps_the_spec_that_init_writes(
     started = []
     monkeypatch.setattr(run_commands, "run", lambda *where, **given: started.append((where, given)))
     words = ("--set", "train.epochs=5", "--root", tmp_path, "--name", "mine", "--resume")
-    assert run("demo", *words).exit_code == 0
+    accepted("demo", *words)
     where = (load_spec(path, ["train.epochs=5"]), tmp_path)
     assert started == [(where, {"name": "mine", "resume": True})]
 
@@ -52,8 +52,7 @@ def test_init_describes_files_or_the_demo(
 
 
 def test_examples_are_copied_once(tmp_path: Path) -> None:
-    done = run("examples", tmp_path / "new")
-    assert done.exit_code == 0
+    done = accepted("examples", tmp_path / "new")
     assert sorted(path.name for path in (tmp_path / "new").iterdir()) == sorted(FOLDERS)
     for name in ("cluster/kuberay/cluster.yaml", "examples/training_loop.py", SYNTHETIC):
         assert (tmp_path / "new" / name).read_bytes() == (REPOSITORY / name).read_bytes()

@@ -13,12 +13,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import torch
-from click.testing import CliRunner
 from PIL import Image
 
 from mtcon_ray.api import load_encoder
 from mtcon_ray.base.callbacks import Callbacks
-from mtcon_ray.cli.main import program
 from mtcon_ray.data.decoding import decode_image
 from mtcon_ray.errors import CheckpointError, DataError
 from mtcon_ray.export import embed
@@ -28,6 +26,7 @@ from mtcon_ray.records.stored import find_network
 from mtcon_ray.spec.run_spec import parse_spec
 from mtcon_ray.sweep.run import train_once
 from tests import specs
+from tests.cli import conftest
 
 NUM = 12
 
@@ -47,7 +46,7 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def run(root: Path, *words: str | Path, code: int = 0) -> str:
-    done = CliRunner().invoke(program, ["-q", *map(str, words), "--root", str(root)])
+    done = conftest.run("-q", *words, "--root", root)
     assert done.exit_code == code, done.output
     return done.output
 

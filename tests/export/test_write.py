@@ -10,12 +10,10 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from click.testing import CliRunner
 from PIL import ExifTags, Image
 from safetensors.torch import load_file, save_file
 
 from mtcon_ray.base.callbacks import Callbacks
-from mtcon_ray.cli.main import program
 from mtcon_ray.data.decoding import decode_image
 from mtcon_ray.errors import CheckpointError, UserError
 from mtcon_ray.evaluation.features import extract_features
@@ -28,6 +26,7 @@ from mtcon_ray.models.network import Network
 from mtcon_ray.spec.run_spec import parse_spec
 from mtcon_ray.sweep.run import train_once
 from tests import specs
+from tests.cli.conftest import run
 
 Found = dict[str, np.ndarray]
 
@@ -69,9 +68,7 @@ def opened(root: Path) -> Opened:
 def exported(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Returns the folder that the command writes."""
     out = tmp_path_factory.mktemp("exported") / "out"
-    words = ["export", "mine-1", "--out", str(out), "--root", str(root)]
-    told = CliRunner().invoke(program, words).output
-    assert ", ".join(FILES) in told
+    assert ", ".join(FILES) in run("export", "mine-1", "--out", out, "--root", root).output
     return out
 
 

@@ -8,11 +8,10 @@ from typing import Any
 
 import pytest
 import yaml
-from click.testing import CliRunner, Result
+from click.testing import Result
 
 from mtcon_ray.base.paths import checkpoint_folder, event_file
 from mtcon_ray.base.status import Status
-from mtcon_ray.cli.main import program
 from mtcon_ray.data.checksums import write_checksums
 from mtcon_ray.errors import SweepError
 from mtcon_ray.records.event_log import EventLog
@@ -22,6 +21,7 @@ from mtcon_ray.sweep.audit import SENT, Audit, Finding
 from mtcon_ray.tracking.mlflow_server import own_database
 from mtcon_ray.tracking.provenance import CACHE
 from mtcon_ray.training import checkpoint
+from tests.cli.conftest import run
 from tests.sweep.written_sweep import DATA, record_of, save_model, value
 
 
@@ -31,8 +31,7 @@ def found(folder: Path, uri: str | None = None) -> list[Finding]:
 
 
 def ask(folder: Path, *options: str) -> Result:
-    words = ["audit", folder.name, "--root", str(folder.parents[1]), *options]
-    return CliRunner().invoke(program, words)
+    return run("audit", folder.name, "--root", folder.parents[1], *options)
 
 
 def without(folder: Path, *parts: str) -> None:

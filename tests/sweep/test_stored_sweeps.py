@@ -13,12 +13,10 @@ from unittest.mock import Mock
 import pytest
 import torch
 import yaml
-from click.testing import CliRunner
 
 from mtcon_ray.base.callbacks import Callbacks
 from mtcon_ray.base.paths import choose_root, sweep_folder
 from mtcon_ray.base.status import Status
-from mtcon_ray.cli.main import program
 from mtcon_ray.data import objects
 from mtcon_ray.data.objects import Objects
 from mtcon_ray.errors import MtconError, PreemptedError
@@ -32,6 +30,7 @@ from mtcon_ray.sweep.trial import Assignment
 from mtcon_ray.tracking.lifecycle import Lifecycle
 from mtcon_ray.training import uploads
 from tests import specs
+from tests.cli.conftest import accepted
 from tests.data.conftest import TableFiles
 from tests.data.folder_store import FolderStore, folder_store
 from tests.sweep.small_sweeps import assert_whole, fetched
@@ -101,12 +100,6 @@ def run(spec: RunSpec, callbacks: Callbacks | None = None, **options: Any) -> Sw
     root = options.pop("root", None) or choose_root(URL, spec.storage.local)
     options = dict[str, Any](name="shoes-1", here=True) | options
     return run_sweep(spec, root=root, callbacks=callbacks or Ending(), **options)
-
-
-def output_of(*words: str) -> str:
-    done = CliRunner().invoke(program, words)
-    assert done.exit_code == 0, done.output
-    return done.output
 
 
 def metrics(results: SweepResults) -> list[Any]:
@@ -199,9 +192,9 @@ def test_commands_begin_continue_read_and_remove_a_sweep_in_a_store(
     path.write_text(yaml.safe_dump(spec.model_dump(mode="json")))
     here = f"{URL}/sweeps/shoes-1"
     words = ("sweep", str(path), "--name", "shoes-1", "--continue", "--here")
-    assert "shoes-1 ended" in output_of(*words)
+    assert "shoes-1 ended" in accepted(*words).output
     for again in (words, ("resume", here)):
-        assert "shoes-1 has ended already" in output_of(*again)
+        assert "shoes-1 has ended already" in accepted(*again).output
     folder = sweep_folder(choose_root(URL, spec.storage.local), "shoes-1")
     winner = load_sweep(folder).required_winner().name
     (kept,) = (name for name in store.names() if "/model-" in name)
@@ -211,7 +204,7 @@ def test_commands_begin_continue_read_and_remove_a_sweep_in_a_store(
 
     def called(*words: str) -> str:
         store.requests.clear()
-        told = output_of(*words)
+        told = accepted(*words).output
         if words[0] in ("list", "status", "best"):
             assert len(store.asked("GET")) == 1 or "nothing" in told
             assert len(store.requests) <= 2
@@ -220,7 +213,7 @@ def test_commands_begin_continue_read_and_remove_a_sweep_in_a_store(
     assert re.search("shoes-1 .* —  +finished  2/2", called("list", "--root", URL))
     for name in ([here], [f"{URL}/shoes-1"], ["shoes-1", "--root", URL]):
         assert "shoes-1: finished" in called("status", *name)
-    assert "+0.000 [+0.000, +0.000]¹" in output_of("status", here, here)
+    assert "+0.000 [+0.000, +0.000]¹" in accepted("status", here, here).output
     best = json.loads(called("best", here, "--json"))
     assert best["trial"] == winner
     assert best["checkpoint"] == f"{here}/checkpoints/{winner}/"

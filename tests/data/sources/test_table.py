@@ -53,6 +53,7 @@ def test_multi_hot_and_continuous_columns_are_kept(files: Any) -> None:
         ({"split_column": "kind"}, r"name a split in each row: .*, got 'b' in row 2"),
         ({"images": "nowhere"}, "data.images not found: nowhere does not exist"),
         ({"csv": "nowhere.csv"}, "cannot read data.csv nowhere.csv: No such file"),
+        ({"stratify": ["kind"]}, "stratify must go with a random split, got column 'split'"),
     ],
 )
 def test_a_field_that_does_not_fit_the_csv_is_named(
@@ -144,11 +145,6 @@ def test_a_drawn_split_may_have_the_same_shares_of_each_class(files: Any) -> Non
     both = labels_of(files.spec(split_column=None, stratify=["kind", "tone"], seed=1))
     for column in ("kind", "tone"):
         assert (pd.crosstab(files.frame[column], both.split)[0] >= 6).all()
-
-
-def test_a_column_of_splits_is_not_stratified(files: Any) -> None:
-    with pytest.raises(DataError, match="stratify must go with a random split, got column 'split'"):
-        labels_of(files.spec(stratify=["kind"]))
 
 
 def test_groups_stay_whole_in_a_stratified_split(files: Any) -> None:

@@ -1,5 +1,6 @@
 """Commands that submit and follow jobs, and the command that resumes sweeps of this machine."""
 
+import shutil
 import signal
 import sys
 from pathlib import Path
@@ -65,17 +66,22 @@ def test_data_that_the_upload_lacks_are_refused(
     assert why in told
 
 
+@pytest.fixture
+def folder(spec: Path) -> Path:
+    """Returns the folder of a sweep that has its spec alone."""
+    folder = spec.parent / "sweeps" / "small-1"
+    folder.mkdir(parents=True)
+    shutil.copy(spec, folder)
+    return folder
+
+
 @pytest.mark.parametrize(
     "words", [["sweep", "spec.yaml", "--name", "small-1"], ["resume", "small-1"]]
 )
 def test_failed_trials_are_retried_by_a_resume(
-    words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    words: list[str], folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run_sweep = Mock(side_effect=SweepError("enough"))
-    folder = tmp_path / "sweeps" / "small-1"
-    folder.mkdir(parents=True)
-    for path in (tmp_path, folder):
-        (path / "spec.yaml").write_text(yaml.safe_dump(SPEC))
     monkeypatch.setattr("mtcon_ray.sweep.run.run_sweep", run_sweep)
     monkeypatch.chdir(tmp_path)
     assert "enough" in refused(*words, "--retry-failed", "--root", tmp_path)
@@ -92,10 +98,7 @@ with driver_lock(pathlib.Path(sys.argv[1])):
 """
 
 
-def test_a_sweep_of_this_machine_is_stopped_by_its_name(tmp_path: Path) -> None:
-    folder = tmp_path / "sweeps" / "small-1"
-    folder.mkdir(parents=True)
-    (folder / "spec.yaml").write_text(yaml.safe_dump(SPEC))
+def test_a_sweep_of_this_machine_is_stopped_by_its_name(folder: Path, tmp_path: Path) -> None:
     stop = ["stop", "small-1", "--root", tmp_path]
     with Popen([sys.executable, "-c", DRIVER, folder], stdout=PIPE, text=True) as driver:
         assert some(driver.stdout).readline() == "locked\n"
@@ -105,9 +108,9 @@ def test_a_sweep_of_this_machine_is_stopped_by_its_name(tmp_path: Path) -> None:
     assert run(*stop).stdout == "small-1 is not running\n"
 
 
-def test_a_process_that_only_a_lock_s_text_names_is_not_stopped(tmp_path: Path) -> None:
-    folder = tmp_path / "sweeps" / "small-1"
-    folder.mkdir(parents=True)
+def test_a_process_that_only_a_lock_s_text_names_is_not_stopped(
+    folder: Path, tmp_path: Path
+) -> None:
     with Popen(["sleep", "60"]) as other, driver_lock(folder):
         (folder / "lock").write_text(f"process {other.pid} on here")
         error = refused("stop", "small-1", "--root", tmp_path)
@@ -124,11 +127,8 @@ def test_a_process_that_only_a_lock_s_text_names_is_not_stopped(tmp_path: Path) 
     ],
 )
 def test_a_sweep_of_a_job_and_a_misspelt_sweep_are_not_resumed(
-    name: str, told: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    name: str, told: str, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    folder = tmp_path / "sweeps" / "small-1"
-    folder.mkdir(parents=True)
-    (folder / "spec.yaml").write_text(yaml.safe_dump(SPEC))
     monkeypatch.setattr("mtcon_ray.cli.job_commands.first_tags", lambda folder: {JOB: "true"})
     error = refused("resume", name, "--root", tmp_path)
     assert error.startswith("error: " + told.format(tmp_path))

@@ -1,7 +1,5 @@
 """Tests that the exported module equals the evaluation, for images of any size."""
 
-from io import BytesIO
-
 import numpy as np
 import pytest
 import torch
@@ -15,6 +13,7 @@ from mtcon_ray.methods import METHODS
 from mtcon_ray.models.network import build_network
 from mtcon_ray.spec.data.base import Resize
 from mtcon_ray.spec.run_spec import parse_spec
+from tests.data.test_decoding import encoded
 
 
 @pytest.mark.parametrize("resize", ["squash", "crop", "pad"])
@@ -26,10 +25,10 @@ def test_pictures_become_square_as_in_the_store(
     height: int, width: int, size: int, resize: Resize
 ) -> None:
     pixels = np.random.default_rng(0).integers(0, 256, (height, width, 3), dtype=np.uint8)
-    file = BytesIO()
-    Image.fromarray(pixels).save(file, "PNG")
     ours = StoredResize(size, resize)(torch.from_numpy(pixels)[None])[0]
-    assert np.array_equal(ours.numpy(), decode_image(file.getvalue(), size, resize))
+    assert np.array_equal(
+        ours.numpy(), decode_image(encoded(Image.fromarray(pixels)), size, resize)
+    )
 
 
 @pytest.mark.slow

@@ -1,6 +1,5 @@
 """Malicious input files: each gives one clear error, in bounded time, and runs no code."""
 
-import io
 import os
 import pickle
 import struct
@@ -23,6 +22,7 @@ from mtcon_ray.export.trained_network import evaluate_checkpoint, load_network
 from mtcon_ray.models.encoders import ENCODERS
 from mtcon_ray.spec.run_spec import apply_override, load_spec
 from mtcon_ray.training import checkpoint
+from tests.data.test_decoding import encoded
 
 # Each is refused in a second. Without a refusal it never ends.
 soon = pytest.mark.timeout(60)
@@ -174,23 +174,17 @@ def test_a_pipe_among_the_images_is_not_waited_for(tmp_path: Path) -> None:
     assert files.digest(["a.png"])
 
 
-def encoded(kind: str, side: int, mode: str) -> bytes:
-    buffer = io.BytesIO()
-    Image.new(mode, (side, side)).save(buffer, kind)
-    return buffer.getvalue()
-
-
 def test_an_image_that_would_fill_the_memory_is_refused() -> None:
     """The file of 25 kB decodes to 100 million pixels."""
     with pytest.raises(UnreadableImageError, match="100000000 pixels"):
-        decode_image(encoded("PNG", 10_000, "1"), 32)
+        decode_image(encoded(Image.new("1", (10_000, 10_000))), 32)
 
 
 def test_only_formats_of_photographs_are_tried() -> None:
     """Pillow would pass PostScript to Ghostscript."""
     page = b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n%%EndComments\nshowpage\n"
-    for data in (page, encoded("PCX", 8, "L"), struct.pack("<IHH", 0x100, 1, 1)):
+    for data in (page, encoded(Image.new("L", (8, 8)), "PCX"), struct.pack("<IHH", 0x100, 1, 1)):
         with pytest.raises(UnreadableImageError, match="not an image"):
             decode_image(data, 32)
     for kind in ("PNG", "JPEG", "WEBP", "GIF", "BMP", "TIFF", "PPM", "AVIF", "JPEG2000"):
-        assert decode_image(encoded(kind, 8, "RGB"), 4).shape == (4, 4, 3)
+        assert decode_image(encoded(Image.new("RGB", (8, 8)), kind), 4).shape == (4, 4, 3)

@@ -1,6 +1,5 @@
 """`init` guesses the columns of a table or the levels of folders, and writes a spec."""
 
-import tarfile
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +10,7 @@ from mtcon_ray.cli.spec_template import write_new
 from mtcon_ray.errors import DataError, ResourceError
 from mtcon_ray.spec.run_spec import load_spec
 from tests.cli.conftest import accepted, refused
+from tests.data.archives import pack
 from tests.data.labels import labels_of
 from tests.data.sources.downloads import save_image
 
@@ -197,8 +197,7 @@ def test_a_folder_per_class(tmp_path: Path) -> None:
 def test_a_label_per_level_below_the_splits(tmp_path: Path) -> None:
     folders = [f"{s}/{a}/{b}" for s in ("train", "val", "test") for a in "ab" for b in "cd"]
     make(tmp_path / "images", *folders)
-    with tarfile.open(tmp_path / "images.tar.gz", "w:gz") as tar:
-        tar.add(tmp_path / "images", arcname=".")
+    pack(tmp_path / "images", tmp_path / "images.tar.gz")
     done = accepted("init", tmp_path / "images.tar.gz", "-o", tmp_path / "spec.yaml")
     assert "  splits    the folders test, train, val\n" in done.stdout
     spec = load_spec(tmp_path / "spec.yaml")

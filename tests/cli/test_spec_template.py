@@ -1,6 +1,5 @@
 """The spec that `init` writes passes `validate`, also with a first user's changes."""
 
-import tarfile
 from pathlib import Path
 
 import pytest
@@ -10,6 +9,7 @@ from PIL import Image
 from mtcon_ray.plan.local import this_machine
 from mtcon_ray.spec.run_spec import load_spec
 from tests.cli.conftest import run
+from tests.data.archives import pack
 from tests.plans import plan_of
 
 TABLE = "\n".join(["image,colour", *(f"{i}.png,{'red' if i % 2 else 'blue'}" for i in range(100))])
@@ -97,8 +97,7 @@ def test_what_it_writes_is_valid(
     """Nothing is written if `validate` would refuse it."""
     (folder / "link").symlink_to(folder / "images")
     (folder / "images.zip").write_bytes(b"PK")
-    with tarfile.open(folder / "images.tar", "w") as tar:
-        tar.add(folder / "images", "images")
+    pack(folder / "images", folder / "images.tar", "images")
     result = run_init(folder, rows_of(image.replace("{folder}", str(folder)), splits), images)
     assert result.exit_code == (2 if refused else 0), result.output
     assert (folder / "new.yaml").exists() == (refused is None)

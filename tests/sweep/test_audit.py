@@ -142,15 +142,12 @@ def test_runs_in_mlflow_are_compared_and_sent_again(folder: Path, root: Path) ->
     Audit(folder).repair(uri)
     assert found(folder, uri) == []
     client = MlflowClient(uri)
-    experiment = client.get_experiment_by_name("mtcon-ray")
-    assert experiment is not None
-    runs = {
-        r.info.run_name.rpartition("/")[2]: r
-        for r in client.search_runs([experiment.experiment_id])
-    }
+    experiment = client.search_experiments(filter_string="name = 'mtcon-ray'")[0].experiment_id
+    found_runs = client.search_runs([experiment])
+    runs = {run.info.run_name.rpartition("/")[2]: run for run in found_runs}
     first, second = runs["trial-0000"].info.run_id, runs["trial-0001"].info.run_id
     client.set_terminated(first, "FAILED")
-    again = client.create_run(experiment.experiment_id, tags=runs["trial-0000"].data.tags)
+    again = client.create_run(experiment, tags=runs["trial-0000"].data.tags)
     client.log_batch(second, metrics=[Metric("loss", 1.0, 5, 1)])
     record = record_of(folder)
     record.end_trial(record.trials["trial-0002"], Status.INTERRUPTED, None)

@@ -28,8 +28,7 @@ def test_a_temperature_sweep_is_told_in_full(sweep: MakeSweep) -> None:
     """Headline, facts, tables, figures, failure and commands have this sweep's numbers."""
     results = sweep(statuses={0: "PRUNED", 1: "FAILED", 5: "PRUNED", 6: "PRUNED"})
     page = built(results)
-    winner = results.winner
-    assert winner is not None
+    winner = results.required_winner()
     sentence = page.text.split("Trials 7")[0]
     assert f"temperature={winner.params['method.temperature']} won" in sentence
     assert f"{winner.value:.3f} ±" in sentence

@@ -276,6 +276,13 @@ def test_a_link_that_leads_out_is_refused(tmp_path: Path) -> None:
         labels(tmp_path / "other/snapshots/1234")
 
 
+def test_names_with_the_separator_are_refused(tmp_path: Path) -> None:
+    data = {"image": [{"bytes": png(0)}] * 4, "tags": [["a|b"], ["c"]] * 2}
+    folder = write(tmp_path / "a.parquet", pa.table(data))
+    with pytest.raises(DataError, match=r"must not hold \|, which separates them, got 'a\|b'"):
+        labels(folder, tasks=["tags"], multi_hot={"tags": "tags"})
+
+
 def test_a_replaced_file_is_other_content(tmp_path: Path) -> None:
     write(tmp_path / "a.parquet", rows(20))
     before, again = (source_of(tmp_path).content_key() for _ in range(2))

@@ -6,7 +6,7 @@ from typing import Any
 
 from mtcon_ray.base.callbacks import Callbacks
 from mtcon_ray.base.metrics import MEAN_ACCURACY
-from mtcon_ray.base.paths import SPEC_FILE, event_file
+from mtcon_ray.base.paths import SPEC_FILE, event_file, sweep_folder
 from mtcon_ray.base.root_files import make_folder
 from mtcon_ray.base.safe_yaml import dump_yaml
 from mtcon_ray.base.status import Status
@@ -39,17 +39,18 @@ def value(params: dict[str, Any], epoch: int) -> float:
 
 
 class Simulation:
-    """A sweep's folder, and the checkpoints of its trials: the lines of their epochs.
+    """The folder of the sweep `s-1`, and the checkpoints of its trials: the lines of their epochs.
 
     `save_every` is the number of epochs between two checkpoints. `at_point` is called between any
     two steps of the executor, and may raise Killed.
     """
 
     def __init__(
-        self, folder: Path, spec: RunSpec, *, most: int = 1, save_every: int = 1,
+        self, root: Path, spec: RunSpec, *, most: int = 1, save_every: int = 1,
         at_point: Callable[[], None] = no_end,
     ) -> None:  # fmt: skip
-        self.folder, self.spec, self.most, self.save_every = folder, spec, most, save_every
+        self.folder = folder = sweep_folder(root, "s-1")
+        self.spec, self.most, self.save_every = spec, most, save_every
         self.at_point = at_point
         self.checkpoints: dict[str, list[str]] = {}
         self.suggested: list[str] = []

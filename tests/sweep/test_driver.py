@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from mtcon_ray.base.paths import event_file, sweep_folder
+from mtcon_ray.base.paths import event_file
 from mtcon_ray.base.status import Status
 from mtcon_ray.records.event_log import EventLog
 from mtcon_ray.training.checkpoint import discard_resume_state
@@ -40,17 +40,13 @@ class At:
             raise Killed
 
 
-def folder_of(tmp_path: Path, name: str) -> Path:
-    return sweep_folder(tmp_path / name, "s-1")
-
-
 @pytest.mark.parametrize(("search", "most"), [*((name, 1) for name in SEARCHES), *SIDE_BY_SIDE])
 def test_kills_of_a_driver_change_nothing(search: str, most: int, tmp_path: Path) -> None:
     spec = some_spec(**SEARCHES[search])
-    whole = Simulation(folder_of(tmp_path, "whole"), spec, most=most)
+    whole = Simulation(tmp_path / "whole", spec, most=most)
     expected = outcomes(whole.run())
     random, num_kills = Random(search), 0
-    cut = Simulation(folder_of(tmp_path, "cut"), spec, most=most, save_every=2)
+    cut = Simulation(tmp_path / "cut", spec, most=most, save_every=2)
     while True:
         cut.at_point = At(random.randrange(1, 30))
         try:
@@ -68,7 +64,7 @@ def test_records_precede_their_effects(tmp_path: Path, monkeypatch: pytest.Monke
     """The driver is killed before and after each write and each removal."""
     grid = {"method.temperature": {"grid": [0.2, 0.1]}}
     spec = some_spec(2, space=grid, scheduler=ASHA)
-    expected = outcomes(Simulation(folder_of(tmp_path, "whole"), spec).run())
+    expected = outcomes(Simulation(tmp_path / "whole", spec).run())
     assert [status for _, _, status, *_ in expected] == [Status.FINISHED, Status.PRUNED]
     point, removed = At(-1), list[str]()
     write, discard = EventLog._write, discard_resume_state
@@ -90,7 +86,7 @@ def test_records_precede_their_effects(tmp_path: Path, monkeypatch: pytest.Monke
     monkeypatch.setattr(EventLog, "_write", written)
     monkeypatch.setattr("mtcon_ray.sweep.record.discard_resume_state", discarded)
     for number in range(200):
-        simulation = Simulation(folder_of(tmp_path, f"kill-{number}"), spec)
+        simulation = Simulation(tmp_path / f"kill-{number}", spec)
         point = simulation.at_point = At(number)
         try:
             simulation.run()
@@ -107,9 +103,9 @@ def test_records_precede_their_effects(tmp_path: Path, monkeypatch: pytest.Monke
 def test_a_log_cut_anywhere_after_a_trial_s_start_loses_nothing(seed: int, tmp_path: Path) -> None:
     """The checkpoint is older or newer than the log."""
     random, spec = Random(seed), some_spec(8)
-    expected = outcomes(Simulation(folder_of(tmp_path, "whole"), spec).run())
+    expected = outcomes(Simulation(tmp_path / "whole", spec).run())
     cut = Simulation(
-        folder_of(tmp_path, "cut"), spec, save_every=random.randrange(1, 5),
+        tmp_path / "cut", spec, save_every=random.randrange(1, 5),
         at_point=At(random.randrange(40, 100)),
     )  # fmt: skip
     with pytest.raises(Killed):
@@ -126,7 +122,7 @@ def test_a_log_cut_anywhere_after_a_trial_s_start_loses_nothing(seed: int, tmp_p
 
 
 def test_a_lost_process_is_tried_again_as_often_as_the_spec_says(tmp_path: Path) -> None:
-    simulation = Simulation(folder_of(tmp_path, "a"), some_spec(max_failures=2))
+    simulation = Simulation(tmp_path / "a", some_spec(max_failures=2))
     driver = simulation.driver()
     for number in range(3):
         task = some(driver.next())
@@ -144,7 +140,7 @@ def test_a_lost_process_is_tried_again_as_often_as_the_spec_says(tmp_path: Path)
 
 
 def test_no_more_trials_at_a_time_than_asked_for_and_none_after_a_stop(tmp_path: Path) -> None:
-    driver = Simulation(folder_of(tmp_path, "a"), some_spec(), most=2).driver()
+    driver = Simulation(tmp_path / "a", some_spec(), most=2).driver()
     first, second = some(driver.next()), some(driver.next())
     assert driver.next() is None
     driver.halt("SIGTERM")
@@ -157,7 +153,7 @@ def test_no_more_trials_at_a_time_than_asked_for_and_none_after_a_stop(tmp_path:
 
 
 def test_reports_of_recorded_epochs_and_after_the_end_change_nothing(tmp_path: Path) -> None:
-    driver = Simulation(folder_of(tmp_path, "a"), some_spec(2)).driver()
+    driver = Simulation(tmp_path / "a", some_spec(2)).driver()
     name = some(driver.next()).trial
     assert driver.reported(name, [line(name, 1, 0.5)])
     before = event_file(driver.folder).read_bytes()
@@ -172,7 +168,7 @@ def test_reports_of_recorded_epochs_and_after_the_end_change_nothing(tmp_path: P
 
 
 def test_a_failed_trial_is_trained_again_only_if_asked_for(tmp_path: Path) -> None:
-    simulation = Simulation(folder_of(tmp_path, "a"), some_spec(2, num_trials=1))
+    simulation = Simulation(tmp_path / "a", some_spec(2, num_trials=1))
     driver = simulation.driver()
     driver.ended(some(driver.next()).trial, Status.FAILED, "Diverged: the loss is nan")
     assert driver.is_over
@@ -184,13 +180,13 @@ def test_a_failed_trial_is_trained_again_only_if_asked_for(tmp_path: Path) -> No
 
 def test_a_process_lost_after_the_last_epoch_or_at_a_rung_loses_nothing(tmp_path: Path) -> None:
     """The trial has finished, or waits. It is not given out again."""
-    done = Simulation(folder_of(tmp_path, "done"), some_spec(2)).driver()
+    done = Simulation(tmp_path / "done", some_spec(2)).driver()
     task = some(done.next())
     done.reported(task.trial, lines(task.trial, 0.5, 0.6))
     done.lost(task.trial, "its node was lost")
     assert done.record.trials[task.trial].status is Status.FINISHED
 
-    halved = Simulation(folder_of(tmp_path, "rung"), some_spec(6, scheduler="halving")).driver()
+    halved = Simulation(tmp_path / "rung", some_spec(6, scheduler="halving")).driver()
     task = some(halved.next())
     assert task.until == 2
     halved.reported(task.trial, lines(task.trial, 0.5, 0.6))
@@ -200,7 +196,7 @@ def test_a_process_lost_after_the_last_epoch_or_at_a_rung_loses_nothing(tmp_path
 
 def test_a_trial_that_has_ended_by_itself_is_not_stopped_early(tmp_path: Path) -> None:
     """It sent its last epochs together, and a rung is among them."""
-    driver = Simulation(folder_of(tmp_path, "a"), some_spec(scheduler=ASHA), most=2).driver()
+    driver = Simulation(tmp_path / "a", some_spec(scheduler=ASHA), most=2).driver()
     for score in (0.9, 0.1):
         name = some(driver.next()).trial
         driver.reported(name, lines(name, *[score] * 4), done=True)

@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pytest
 
-from mtcon_ray.base.paths import sweep_folder
 from mtcon_ray.base.status import Status
 from mtcon_ray.spec.schedulers import Halving
 from mtcon_ray.sweep.driver import Driver, Task
@@ -25,7 +24,7 @@ class Sweep:
     def __init__(self, folder: Path, trials: int = 6) -> None:
         space = {"method.temperature": {"grid": [n / 10 for n in range(1, 10)]}}
         spec = some_spec(EPOCHS, space=space, num_trials=trials, scheduler="halving")
-        self.driver: Driver = Simulation(sweep_folder(folder, "s-1"), spec, most=6).driver()
+        self.driver: Driver = Simulation(folder, spec, most=6).driver()
 
     def give(self) -> Task:
         return some(self.driver.next())

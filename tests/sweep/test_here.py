@@ -8,7 +8,6 @@ from unittest.mock import Mock
 import pytest
 import torch
 
-from mtcon_ray.base.paths import sweep_folder
 from mtcon_ray.base.status import Status
 from mtcon_ray.errors import StorageError
 from mtcon_ray.sweep.driver import Driver
@@ -25,7 +24,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
 
     def run(results: Callable[[str], Iterator[dict[str, Any]]]) -> Driver:
         spec = some_spec(2, num_trials=2)
-        driver = Simulation(sweep_folder(tmp_path, "s-1"), spec).driver()
+        driver = Simulation(tmp_path, spec).driver()
         monkeypatch.setattr("mtcon_ray.sweep.here.reports", lambda w, *_, **__: results(w.name))
         monkeypatch.setattr(Assignment, "read", lambda c: Assignment(c["trial"], spec, tmp_path))
         run_here(driver, {}, torch.device("cpu"))

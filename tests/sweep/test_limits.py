@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from mtcon_ray.base.callbacks import Callbacks
-from mtcon_ray.base.paths import event_file, sweep_folder
+from mtcon_ray.base.paths import event_file
 from mtcon_ray.base.status import Status
 from mtcon_ray.records.event_log import read_events
 from mtcon_ray.records.events import Earlier, Ended, last_change
@@ -27,7 +27,7 @@ def test_at_the_limit_running_trials_are_finished_and_no_other_begins(
     now = 0.0
     monkeypatch.setattr("mtcon_ray.sweep.driver.time.monotonic", lambda: now)
     spec = some_spec(max_hours=2)
-    driver = Simulation(sweep_folder(tmp_path, "s-1"), spec, most=2).driver()
+    driver = Simulation(tmp_path, spec, most=2).driver()
     first = some(driver.next())
     now += 2 * 3600
     assert driver.next() is None
@@ -41,7 +41,7 @@ def test_at_the_limit_running_trials_are_finished_and_no_other_begins(
 @pytest.fixture
 def begun(tmp_path: Path) -> Path:
     """Returns a sweep whose driver was killed after one of its trials, while another one ran."""
-    simulation = Simulation(sweep_folder(tmp_path, "limited"), SPEC, most=2)
+    simulation = Simulation(tmp_path, SPEC, most=2)
     driver = simulation.driver()
     first, second = some(driver.next()).trial, some(driver.next()).trial
     driver.reported(first, lines(first, 0.5, 0.5))
@@ -63,7 +63,7 @@ def test_a_sweep_without_time_left_ends_with_its_report(begun: Path, tmp_path: P
     assert (end.status, end.tags["mtcon.winner"]) == ("FINISHED", "trial-0000")
     assert end.tags["mtcon.reason"] == (
         "search.max_hours 1e-09 is reached: 1 of 3 trials have ended; to continue: repeat the "
-        "command with --name limited --resume"
+        "command with --name s-1 --resume"
     )
 
 
@@ -73,4 +73,4 @@ def test_earlier_trials_are_in_the_log_and_not_in_the_results(begun: Path, tmp_p
     assert results.trials == ()
     events = read_events(event_file(results.folder))
     (earlier,) = (event for event in events if isinstance(event, Earlier))
-    assert (earlier.source, earlier.value) == ("limited/trial-0000", 0.5)
+    assert (earlier.source, earlier.value) == ("s-1/trial-0000", 0.5)

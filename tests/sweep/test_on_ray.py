@@ -14,7 +14,6 @@ from ray.tune.schedulers import TrialScheduler
 from ray.tune.search import Searcher
 
 from mtcon_ray.base.callbacks import Callbacks
-from mtcon_ray.base.paths import sweep_folder
 from mtcon_ray.base.status import Status
 from mtcon_ray.cluster.connection import sweep_environment
 from mtcon_ray.errors import PreemptedError
@@ -42,7 +41,7 @@ class Sweep(Callbacks):
 
     def __init__(self, folder: Path, most: int = 2, **search: Any) -> None:
         self.notes: list[str] = []
-        simulation = Simulation(sweep_folder(folder, "s-1"), some_spec(3, **search), most=most)
+        simulation = Simulation(folder, some_spec(3, **search), most=most)
         self.driver: Driver = simulation.driver(self)
         self.register, self.waits = Mock(), False  # for the nodes of its workers
         self.watch = executor.Watch(self.driver, self.register, lambda _: self.waits)

@@ -176,7 +176,7 @@ def test_a_sweep_that_has_begun_keeps_its_earlier_trials(tmp_path: Path) -> None
 
 def test_a_start_that_a_kill_has_cut_gets_all_earlier_trials(tmp_path: Path) -> None:
     spec, prior = good_around_a_fifth(tmp_path)
-    folder = Simulation(sweep_folder(tmp_path, "new"), spec).folder
+    folder = Simulation(tmp_path, spec).folder
     log, files = event_file(folder), [Path("plan.json")]
     SweepRecord(folder, spec).begin({}, files, prior)
     lines = log.read_bytes().splitlines(keepends=True)

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from mtcon_ray.base.metrics import MEAN_ACCURACY
-from mtcon_ray.base.paths import checkpoint_folder, sweep_folder
+from mtcon_ray.base.paths import checkpoint_folder
 from mtcon_ray.base.status import Status
 from mtcon_ray.records.event_log import by_trial, read_events
 from mtcon_ray.records.events import Artifact, Event, Reported
@@ -37,7 +37,7 @@ def begun(
 ) -> tuple[SweepRecord, Trial]:
     """Returns the record of a sweep with one trial, which has a network and resume states."""
     changes = {"evaluate.select": select, "tracking.checkpoints": checkpoints, "storage.keep": keep}
-    driver = Simulation(sweep_folder(folder, "s-1"), some_spec(4, changes)).driver()
+    driver = Simulation(folder, some_spec(4, changes)).driver()
     driver.next()
     trial = driver.record.trials["trial-0000"]
     place = driver.record.checkpoints(trial)
@@ -104,7 +104,7 @@ def test_times_of_a_trial_do_not_decrease_if_the_clock_of_its_node_is_ahead(tmp_
 
 def test_a_plateau_is_the_end_of_a_trial(tmp_path: Path) -> None:
     spec = some_spec(9, {"train.patience": 2})
-    record = Simulation(sweep_folder(tmp_path, "s-1"), spec).driver().record
+    record = Simulation(tmp_path, spec).driver().record
     trial = record.start("trial-0000", {}, 0, 0)
     record.report(trial, lines(trial.name, 0.1, 0.5, 0.4))
     assert not record.is_done(trial)
@@ -115,7 +115,7 @@ def test_a_plateau_is_the_end_of_a_trial(tmp_path: Path) -> None:
 def test_a_new_trial_keeps_a_checkpoint_of_its_own_configuration_alone(tmp_path: Path) -> None:
     """The log was cut before the start of the trial, which left its checkpoint."""
     spec = some_spec()
-    record = Simulation(sweep_folder(tmp_path, "s-1"), spec).driver().record
+    record = Simulation(tmp_path, spec).driver().record
     for number, left in ((0, True), (1, False)):
         name, params = f"trial-{number:04d}", {"method.temperature": 0.1 * (1 + number)}
         place = checkpoint_folder(record.folder, name)

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from mtcon_ray.base.metrics import MEAN_ACCURACY
-from mtcon_ray.base.paths import checkpoint_folder, sweep_folder
+from mtcon_ray.base.paths import checkpoint_folder
 from mtcon_ray.base.status import Status
 from mtcon_ray.display.results_table import kept_checkpoint, winner_lines
 from mtcon_ray.errors import CheckpointError
@@ -74,7 +74,7 @@ def test_only_ended_trials_that_cannot_win_are_removable(
 
 def test_networks_are_removed_while_trials_end_and_say_so(tmp_path: Path) -> None:
     spec = some_spec(2, {"storage.keep": 1}, num_trials=3)
-    simulation = Simulation(sweep_folder(tmp_path, "s-1"), spec, most=3)
+    simulation = Simulation(tmp_path, spec, most=3)
 
     driver, places = simulation.driver(), list[Path]()
 

@@ -178,6 +178,7 @@ def test_runs_have_the_user_of_the_sweep(sweep: Sweep) -> None:
     parent = sweep.spool()
     parent.append(Started(params={}, tags={"mlflow.user": "anna"}))
     sweep.begin("trial-0000").append(Reported(epoch=1, metrics={}))
+    sweep.send()
     parent.append(Ended(status="FINISHED", tags={}))
     assert not sweep.send().refused
     runs = sweep.run(), sweep.run("trial-0000")

@@ -12,10 +12,14 @@ from mtcon_ray.spec.run_spec import RunSpec, parse_spec
 
 TRIALS = 50
 BATCH, VIEWS, HEADS, HEAD_DIM = 1024, 2, 3, 128
+WIDTH = 512  # features, kept in float32, and for the probe of a label twice in float64
+TRAIN = 0.7  # share of the images on which a probe is trained
 PARAMETERS = 11_600_000  # a ResNet-18 with three heads
 # Views per second of a ResNet-18 on an H200 in batches of 512, measured at 112 pixels. At 224
 # pixels a view has four times the operations.
 VIEWS_PER_SECOND = {112: 50_050, 224: 50_050 / 4}
+# Of a step without CUDA graphs, which several workers do not have. Measured with small batches.
+LAUNCH_SECONDS = 0.018
 # Images decoded by 16 threads of the driver. Each holds Python's lock for 0.08 ms.
 DECODED_PER_SECOND = {112: min(16 * 900, 12_500), 224: min(16 * 540, 12_500)}
 VALIDATE_SECONDS, VALIDATE_MIB = 15.1, 299  # of a million rows with three labels
@@ -62,6 +66,7 @@ def start_row(images: Images) -> tuple[str, ...]:
         f"{images.bytes / 1e9:,.0f} GB",
         f"{images.bytes / NETWORK / 60:,.0f} min",
         f"{VIEWS_PER_SECOND[images.side] / VIEWS * images.side**2 * 3 / 1e9:.2f} GB/s",
+        f"{images.number * WIDTH * (4 + TRAIN * 2 * 8) / 1e9:,.0f} GB",
     )
 
 
@@ -69,27 +74,35 @@ def sweep_row(images: Images, gpus: int) -> tuple[str, ...]:
     """Returns the hours of a sweep, its reports, and the store's load."""
     workers = GPUS[gpus]
     at_once = min(TRIALS, gpus // workers)
-    views, rate = images.number * VIEWS * images.epochs, VIEWS_PER_SECOND[images.side] * workers
-    hours = views / rate / 3600
+    steps = images.number * images.epochs / BATCH
+    seconds = [step_seconds(workers, images.side) + sent_bytes(workers) / b for b in LINKS.values()]
+    hours = sorted({steps * each / 3600 for each in seconds})
     waves = -(-TRIALS // at_once)
-    exchange = step_exchange(workers, BATCH * VIEWS * HEADS * HEAD_DIM, PARAMETERS)
-    step = BATCH * VIEWS / rate
-    more = [1 + exchange["sent"] / link / step if exchange else 1 for link in LINKS.values()]
     requests, uploaded, *_ = store_traffic(spec(), PARAMETERS, at_once)
     return (
         f"{images.title}, {gpus} GPUs",
         f"{at_once} of {workers}",
-        " to ".join(f"{waves * hours * factor:,.1f}" for factor in sorted({*more})),
-        f"{at_once / (hours * 3600 / images.epochs):.2g}",
+        " to ".join(f"{waves * each:,.1f}" for each in hours),
+        f"{at_once / (hours[0] * 3600 / images.epochs):.2g}",
         f"{requests:,}",
         f"{uploaded / 1e9:,.0f} GB",
     )
 
 
+def step_seconds(workers: int, side: int) -> float:
+    """Returns the seconds of a step without its exchange."""
+    step = BATCH * VIEWS / workers / VIEWS_PER_SECOND[side]
+    return step if workers == 1 else max(step, LAUNCH_SECONDS)
+
+
+def sent_bytes(workers: int) -> float:
+    """Returns the bytes that each worker sends in a step."""
+    return step_exchange(workers, BATCH * VIEWS * HEADS * HEAD_DIM, PARAMETERS).get("sent", 0)
+
+
 def exchange_row(workers: int) -> tuple[str, ...]:
     """Returns the bytes that a worker sends in a step, and its share of the step by bandwidth."""
-    sent = step_exchange(workers, BATCH * VIEWS * HEADS * HEAD_DIM, PARAMETERS)["sent"]
-    step = BATCH * VIEWS / workers / VIEWS_PER_SECOND[224]
+    sent, step = sent_bytes(workers), step_seconds(workers, 224)
     shares = [sent / link / (sent / link + step) for link in LINKS.values()]
     return (f"{workers}", f"{sent:,}", f"{1000 * step:.0f} ms", *(f"{s:.0%}" for s in shares))
 
@@ -97,7 +110,7 @@ def exchange_row(workers: int) -> tuple[str, ...]:
 def measure() -> str:
     """Returns the tables of predictions."""
     before = ("predicted, before the first trial", "table", "decoding", "on each node's disk",
-              "to a new node", "read by each GPU")  # fmt: skip
+              "to a new node", "read by each GPU", "test evaluation")  # fmt: skip
     during = (f"predicted, {TRIALS} trials", "trials of workers", "hours", "reports/s",
               "requests/h", "uploads/h")  # fmt: skip
     exchanged = ("predicted, workers of a trial, 224 px", "sent in a step, bytes", "step", *LINKS)

@@ -31,7 +31,7 @@ def count_networks(
 
     These are the parameters of encoder and heads, the parameters with a gradient, which include the
     method's own, and the values of a view's rows in all heads with a teacher's keys. The last is 0
-    if a plugin's head does not run on the meta device.
+    with a single worker, or if a plugin's head does not run on the meta device.
 
     `built` are the specs of the networks to build, at least one. Building checks that the encoder's
     weights fit. With `extremes` the networks with the least and greatest searched numbers are
@@ -46,10 +46,11 @@ def count_networks(
             if one.model.encoder.is_checked_by_building:
                 network.encoder.check_images(one.views.size)
             width = 0
-            # Without the encoder and autocast, which may not run on the meta device.
-            with suppress(RuntimeError):
-                h_ND = torch.empty(NUM_ITEMS, network.encoder.width)
-                width = sum(head(h_ND).shape[1] for head in network.heads) + network.num_errors
+            if spec.resources.worker_range[1] > 1:  # the first operation imports torch._dynamo
+                # Without the encoder and autocast, which may not run on the meta device.
+                with suppress(RuntimeError):
+                    h_ND = torch.empty(NUM_ITEMS, network.encoder.width)
+                    width = sum(head(h_ND).shape[1] for head in network.heads) + network.num_errors
         _check_heads(spec, network)
         own = list(network.parameters())
         trained = sum(p.numel() for p in [*own, *method.parameters()] if p.requires_grad)

@@ -155,9 +155,10 @@ def plan(
     from mtcon_ray.sweep.prior import plan_sweep
 
     run_spec = load_spec(spec, overrides)
-    if bandwidth is not None and not (bandwidth > 0 and run_spec.resources.worker_range[1] > 1):
+    high = run_spec.resources.worker_range[1]
+    if bandwidth is not None and not (bandwidth > 0 and high > 1):
         rule = "--bandwidth must be above 0, and resources.workers above 1"
-        raise click.UsageError(f"{rule}, got a bandwidth of {bandwidth:g}")
+        raise click.UsageError(f"{rule}, got {bandwidth:g} and {high}")
     where = options.root_of(root, run_spec.storage)
     measure = None
     if calibrate:

@@ -159,8 +159,7 @@ def exchange_times(spec: RunSpec, plan: Plan, bandwidth: float) -> dict[str, flo
 def check_batch_size(spec: RunSpec, table: LabelTable, fraction: float) -> None:
     """Raises DataError if the train split, reduced to a fraction, has no whole batch."""
     num_examples = spec.method.num_examples(len(table.rows("train")))
-    batch = spec.train.batch_size
-    largest = max(batch, numbers_of(spec, "train.batch_size", batch)[-1])
+    largest = numbers_of(spec, "train.batch_size", spec.train.batch_size)[-1]
     if largest > num_examples:
         way_out = f"; lower it, or raise data.fraction {fraction:g}" if fraction < 1 else ""
         raise DataError(

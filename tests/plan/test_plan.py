@@ -238,6 +238,8 @@ def test_a_batch_larger_than_the_training_split_is_refused() -> None:
     ):
         with pytest.raises(DataError, match=r"batch_size must be at most .* got 512"):
             plan_on(spec_of(**sections))
+    searched = {"space": {"train.batch_size": {"choice": [16, 32]}}}
+    plan_on(spec_of(train={"batch_size": 512, "epochs": 4}, search=searched))  # no trial has 512
 
 
 @pytest.mark.parametrize(

@@ -166,7 +166,9 @@ def plan(
 
         measure = partial(measure_rates, run_spec, where)
     resolved = plan_sweep(run_spec, where, options.cluster_view(cluster), measure)
-    if bandwidth and resolved.exchange:
+    if bandwidth and not resolved.exchange:
+        raise SpecError("--bandwidth: the workers of this spec exchange nothing; leave it out")
+    if bandwidth:
         resolved.exchange.update(exchange_times(run_spec, resolved, bandwidth))
     lines = hanging("\n".join(plan_lines(run_spec, resolved)))
     say(resolved.model_dump_json(indent=1) if as_json else lines)

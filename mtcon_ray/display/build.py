@@ -31,6 +31,7 @@ from mtcon_ray.export.search import Neighbour
 from mtcon_ray.records.results import SweepResults, objective_values
 
 EXAMPLES = 6  # images with views
+GAP = (math.nan, math.nan)  # between two trials of a line
 
 
 def build_report(results: SweepResults, *, ui_command: str, with_views: bool = False) -> Path:
@@ -157,16 +158,19 @@ def epochs_figure(results: SweepResults) -> bytes:
     with plotting.styled():
         figure, (axes,) = plotting.panels(1, height=3.9)
         # A line per standing with gaps between its trials: matplotlib takes 2 ms for each line.
-        for kind, look in STANDINGS.items():
-            trials = (t for t in results.trials if plotting.standing(t, winner) == kind)
-            lines = ([*objective_values(t.reports).items(), (math.nan,) * 2] for t in trials)
-            points = [point for line in lines for point in line if not math.isinf(point[1])]
+        curves: dict[str, list[tuple[float, float]]] = {kind: [] for kind in STANDINGS}
+        for trial in results.trials:
+            values = objective_values(trial.reports).items()
+            finite = (pair for pair in values if math.isfinite(pair[1]))
+            curves[plotting.standing(trial, winner)] += [*finite, GAP]
+        looks = {kind: look for kind, look in STANDINGS.items() if curves[kind]}
+        for kind, look in looks.items():
             drawn = {"marker": "", "linewidth": 2.4 if kind == plotting.WINNER else 1.3}
-            axes.plot(*zip(*points, strict=True), **look | drawn)
+            axes.plot(*zip(*curves[kind], strict=True), **look | drawn)
         axes.set_xlabel("epoch")
         axes.set_ylabel(f"{results.labels.objective} (fraction)")
         plotting.count_axis(axes)
-        plotting.legend(figure, STANDINGS)
+        plotting.legend(figure, looks)
         return plotting.png(figure)
 
 

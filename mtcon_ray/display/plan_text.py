@@ -109,8 +109,10 @@ def _resource_rows(spec: RunSpec, plan: Plan) -> Iterator[Row]:
     in_all = " in all" if high > 1 else ""
     yield "a trial takes", f"{workers} with {' and '.join(has)}{in_all}, on {plan.cluster}"
     if found := plan.exchange:
-        text = f"a step gathers {found['gathered']:,} bytes of rows, reduces {found['reduced']:,}"
-        text += f" of gradients; each of {high} workers sends {found['sent']:,} in rings"
+        most = "at most " if {"views_per_step", "parameters"} & plan.least.keys() else ""
+        text = f"a step gathers {most}{found['gathered']:,} bytes of rows, reduces {most}"
+        text += f"{found['reduced']:,} of gradients; "
+        text += f"each of {high} workers sends {found['sent']:,} in rings"
         text += ", in {seconds:.3g} s".format(**found) if "seconds" in found else ""
         text += ", at most {share:.0%} of a step".format(**found) if "share" in found else ""
         yield "exchange", text

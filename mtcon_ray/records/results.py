@@ -225,9 +225,8 @@ class SweepResults:
         MtconError without a winner, SpecError if the spec is invalid or without consent to plugins.
         """
         winner, search = self.required_winner(), {"objective": self.spec.search.objective}
-        values = {**winner.params, "seed": winner.seed, "search": search}.items()
-        changes = [f"{path}={json.dumps(value, ensure_ascii=False)}" for path, value in values]
-        return load_recorded(self.folder / paths.SPEC_FILE, [*changes, *overrides])
+        values = {**winner.params, "seed": winner.seed, "search": search}
+        return load_recorded(self.folder / paths.SPEC_FILE, overrides, values)
 
     @property
     def report_path(self) -> Path:

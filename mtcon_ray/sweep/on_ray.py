@@ -49,26 +49,38 @@ def train_on_ray(
     driver: Driver,
     common: Callable[[str], dict[str, Any]],
     concurrency: int | None,
+    halt: Callable[[str], None],
     tell_end: Callable[[str], None],
 ) -> None:
     """Trains the trials of a sweep until it is over or stopped.
 
     `common` gets the name of the register and returns the configuration of a new attempt, see
     `Assignment.read`. `concurrency` is the number of trials that fit, None if it is unknown.
+    `halt` gets the reason if the event log cannot be written, and then all trials are ended.
     `tell_end` gets the reason before the end of a local Ray ends this process.
     After an unexpected error of Tune's loop, it ends all processes of the loop and enters it again.
-    Raises the error after MAX_ENTRIES entries without an epoch. Raises StorageError if the event
-    log cannot be written, after it has ended all trials.
+    Raises the error after MAX_ENTRIES entries without an epoch, and StorageError if the event log
+    cannot be written.
     """
+    try:
+        with ending_with_ray(tell_end):
+            _train(driver, common, concurrency)
+    except Exception as error:
+        if (disk := storage_error(error)) is not None:
+            halt(str(disk))
+            ray.shutdown()  # ends the trials
+        raise
+
+
+def _train(
+    driver: Driver, common: Callable[[str], dict[str, Any]], concurrency: int | None
+) -> None:
     num_entries, register = 0, Register()
     while not driver.is_over:
         before, num_entries = _num_epochs(driver), num_entries + 1
         try:
-            with ending_with_ray(tell_end):
-                _enter_tune(driver, common(register.name), register, concurrency)
+            _enter_tune(driver, common(register.name), register, concurrency)
         except Exception as error:
-            if storage_error(error):
-                ray.shutdown()
             num_entries = 0 if _num_epochs(driver) > before else num_entries
             if storage_error(error) or driver.stopping or num_entries == MAX_ENTRIES:
                 raise

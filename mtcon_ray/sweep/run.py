@@ -89,15 +89,16 @@ def run_sweep(
         check_same_data(folder, dataset.fingerprint)
         tags = {**provenance(working_folder()), **data_tags(dataset, sets if store else {})}
         tags |= {EXECUTOR: HERE if here else "ray"} | ({JOB: "true"} if in_job() else {})
+        notes: list[str] = []
         if not here:
             callbacks.on_phase("connecting to Ray")
             environment = connection.sweep_environment(spec.resources.cpus)
             stack.enter_context(connection.connected(paths.ray_log(folder), environment))
-            for text in nodes.check_nodes(folder):
-                callbacks.on_note(f"warning: {text}")
+            notes += [f"warning: {text}" for text in nodes.check_nodes(folder)]
         write_beginnings(folder, spec, plan)
-        if store:
-            callbacks.on_note(_where(folder, uri, spec))
+        notes += [_where(folder, uri, spec)] if store else []
+        for text in (*notes, *load_sweep(folder).lost):
+            callbacks.on_note(text)
         record = SweepRecord(folder, spec, store.open_log() if store else None)
         record.begin(tags, [folder / paths.SPEC_FILE, folder / paths.PLAN_FILE], earlier)
         driver = Driver(record, callbacks, max_concurrent=plan.concurrency or 1000)
@@ -178,8 +179,6 @@ class _Sweep:
 
     def run(self, *, again: bool) -> SweepResults:
         """Trains the remaining trials, with `again` also failed trials, and returns the results."""
-        for text in load_sweep(self.folder).lost:
-            self.driver.callbacks.on_note(text)
         self.lifecycle.begin(self.plan)
         try:
             results = self._results(again)
@@ -217,7 +216,8 @@ class _Sweep:
         if self.device is None:
             from mtcon_ray.sweep.on_ray import train_on_ray  # imports ray.tune, which takes seconds
 
-            train_on_ray(self.driver, self._common, self.plan.concurrency, self._tell_end)
+            few = self.plan.concurrency
+            train_on_ray(self.driver, self._common, few, self.halt, self._tell_end)
             return
         run_here(self.driver, self._common(""), self.device)
 

@@ -56,14 +56,17 @@ def folder(tmp_path: Path) -> Folder:
 
 
 def test_a_searched_list_is_read_as_a_list(folder: Folder) -> None:
-    search = "{objective: shape, space: {views.crop_scale: {grid: [[0.2, 1.0], [0.5, 1.0]]}}}"
-    (folder.path / "spec.yaml").write_text(f"name: shoes\nsearch: {search}\n")
-    params = {"train.lr": 1e-05, "views.crop_scale": "[0.5, 1.0]"}
+    search = "{objective: a=b, space: {views.crop_scale: {grid: [[0.2, 1.0], [0.5, 1.0]]}}}"
+    data = "{kind: table, csv: /labels.csv, images: /images, tasks: [a=b, c]}"
+    (folder.path / "spec.yaml").write_text(f"name: shoes\ndata: {data}\nsearch: {search}\n")
+    own = {"method.temperature_by_task.a=b": 0.3}
+    params = {"train.lr": 1e-05, "views.crop_scale": "[0.5, 1.0]", **own}
     folder.trial([0.1, 0.2, 0.3], seed=7, params=params)
     assert folder.last().params == params | {"views.crop_scale": [0.5, 1.0]}
     spec = folder.load().winner_spec(["views.size=16"])
     assert (spec.seed, spec.train.lr, spec.views.crop_scale) == (7, 1e-05, (0.5, 1.0))
-    assert (spec.views.size, spec.search.space, spec.search.objective) == (16, {}, "shape")
+    assert (spec.views.size, spec.search.space, spec.search.objective) == (16, {}, "a=b")
+    assert spec.method.temperature_by_task == {"a=b": 0.3}
     assert folder.load().winner_spec(["seed=3"]).seed == 3, "the changes of the user come last"
 
 

@@ -1,6 +1,7 @@
 """Ray Tune's searcher, scheduler and callback, called as Tune calls them."""
 
 import errno
+from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -182,9 +183,12 @@ def test_tune_is_entered_again_after_an_unknown_error(
 
     monkeypatch.setattr(executor, "Register", lambda: register)
     monkeypatch.setattr(executor, "_enter_tune", enter)
+    watch = Mock(return_value=nullcontext())
+    monkeypatch.setattr(executor, "ending_with_ray", watch)
     last = 7 if has_epochs else 3  # 4 of the epoch, and 3 without
     with pytest.raises(RuntimeError, match=f"own error {last}$"):
-        executor.train_on_ray(sweep.driver, lambda name: {"register": name}, 2, print)
+        executor.train_on_ray(sweep.driver, lambda name: {"register": name}, 2, Mock(), print)
+    watch.assert_called_once_with(print)  # a later watch would leave out a Ray that has ended
     assert register.end.call_count == last - 1, "a process of the former loop could write"
     assert f"RuntimeError: Tune's own error {last - 1}" in sweep.notes[-1]
     assert sweep.statuses == [(Status.RUNNING, None)], "the error is not the trial's"
@@ -194,8 +198,11 @@ def test_a_full_disk_is_not_tried_again(tmp_path: Path, monkeypatch: pytest.Monk
     full = OSError(errno.ENOSPC, "No space left on device", str(tmp_path))
     monkeypatch.setattr(executor, "Register", Mock())
     monkeypatch.setattr(executor, "_enter_tune", Mock(side_effect=full))
+    calls = Mock()
+    monkeypatch.setattr("ray.shutdown", calls.shutdown)
     with pytest.raises(OSError, match="No space"):
-        executor.train_on_ray(Sweep(tmp_path).driver, lambda name: {}, 2, print)
+        executor.train_on_ray(Sweep(tmp_path).driver, lambda name: {}, 2, calls.halt, print)
+    assert [call[0] for call in calls.mock_calls] == ["halt", "shutdown"], "with the reason first"
 
 
 def test_a_trial_that_stands_still_is_ended_with_its_reason(tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ from benchmarks.views import drawn_photographs
 from mtcon_ray.data.decoding import decode_image
 
 WIDTH, HEIGHT = 500, 375
-SIZES = (64, 224)
+SIZES = (64, 112, 224)
 CLOSE = 2.0  # levels of 255, in the mean
 HEADER = ("JPEG of 500 x 375 px", "images per second", "ours is faster by")
 

@@ -21,7 +21,7 @@ VIEWS_PER_SECOND = {112: 50_050, 224: 50_050 / 4}
 # Of a step without CUDA graphs, which several workers do not have. Measured with small batches.
 LAUNCH_SECONDS = 0.018
 # Images decoded by 16 threads of the driver. Each holds Python's lock for 0.08 ms.
-DECODED_PER_SECOND = {112: min(16 * 900, 12_500), 224: min(16 * 540, 12_500)}
+DECODED_PER_SECOND = {112: min(16 * 640, 12_500), 224: min(16 * 530, 12_500)}
 VALIDATE_SECONDS, VALIDATE_MIB = 15.1, 299  # of a million rows with three labels
 NETWORK = 1.25e9  # bytes per second between a node and the store, 10 Gbit/s
 LINKS = {"1.25 GB/s": 1.25e9, "25 GB/s": 25e9}  # between the workers of a trial

@@ -66,7 +66,7 @@ def test_a_searched_list_is_read_as_a_list(folder: Folder) -> None:
     spec = folder.load().winner_spec(["views.size=16"])
     assert (spec.seed, spec.train.lr, spec.views.crop_scale) == (7, 1e-05, (0.5, 1.0))
     assert (spec.views.size, spec.search.space, spec.search.objective) == (16, {}, "a=b")
-    assert spec.method.temperature_by_task == {"a=b": 0.3}
+    assert spec.method.model_dump()["temperature_by_task"] == {"a=b": 0.3}
     assert folder.load().winner_spec(["seed=3"]).seed == 3, "the changes of the user come last"
 
 

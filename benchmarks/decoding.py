@@ -6,6 +6,7 @@ tolerates, and reads colour spaces other than RGB.
 """
 
 import io
+import warnings
 from collections.abc import Callable
 from functools import partial
 
@@ -35,7 +36,10 @@ def by_pillow(content: bytes, size: int) -> np.ndarray:
 def by_torchvision(content: bytes, size: int) -> np.ndarray:
     """Decodes as a script does with torchvision, to uint8 [S, S, 3]."""
     data = torch.frombuffer(bytearray(content), dtype=torch.uint8)
-    image = resize(decode_jpeg(data, ImageReadMode.RGB), [size, size], antialias=True)
+    # torchvision 0.29 announces the removal of its decoders.
+    with warnings.catch_warnings(action="ignore", category=DeprecationWarning):
+        whole = decode_jpeg(data, ImageReadMode.RGB)
+    image = resize(whole, [size, size], antialias=True)
     pixels: np.ndarray = image.permute(1, 2, 0).numpy()
     return pixels
 

@@ -54,7 +54,7 @@ class Plan(Spec, extra="ignore"):
     store_bytes: int
     # With a root in an object store: requests and uploaded bytes, of each hour and of each trial.
     traffic: tuple[int, int, int, int] | None = None
-    # Of a step with the most workers, empty if nothing is exchanged. Bytes: `gathered` from all
+    # The exchange in a step with the most workers, empty without one. Bytes: `gathered` from all
     # workers, `reduced` over them, and `sent` by each worker if both use rings. With a bandwidth
     # the `seconds` of sending, and with a rate their `share` of a step without overlap.
     exchange: dict[str, int | float] = Field({})

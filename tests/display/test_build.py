@@ -1,16 +1,19 @@
 """The report page of every kind of sweep."""
 
 import html
+import math
 import re
 from base64 import b64encode
 from dataclasses import replace
 from hashlib import sha256
 from typing import Any
-from unittest.mock import Mock
+from unittest.mock import Mock, patch
 
 import pytest
 
+from mtcon_ray.base.metrics import OBJECTIVE
 from mtcon_ray.display import plotting
+from mtcon_ray.display.build import epochs_figure
 from mtcon_ray.records.events import Started
 from mtcon_ray.spec.run_spec import dump_spec, parse_recorded
 from tests.display.built_page import built
@@ -119,6 +122,16 @@ def test_each_searched_field_has_a_panel(sweep: MakeSweep, monkeypatch: pytest.M
 
 
 @reads_words
+def test_a_curve_goes_on_after_an_epoch_without_a_finite_value(sweep: MakeSweep) -> None:
+    results = sweep()
+    reports = tuple((epoch, {OBJECTIVE: v}) for epoch, v in ((1, 0.5), (2, math.nan), (3, 0.6)))
+    trials = (replace(results.trials[0], reports=reports),)
+    with patch("matplotlib.axes.Axes.plot") as plot:
+        epochs_figure(replace(results, trials=trials))
+    ((epochs, _),) = (call.args for call in plot.call_args_list)
+    assert epochs[:2] == (1, 3)
+
+
 def test_repeats_times_and_provenance_are_told(sweep: MakeSweep) -> None:
     """The headline has the configuration's mean, a table each mean and the winner's test scores."""
     results = sweep(points=({"method.temperature": 0.1}, {"method.temperature": 0.5}), repeats=3)

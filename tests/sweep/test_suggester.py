@@ -1,5 +1,6 @@
 """Suggestions of configurations, their order, and Optuna's samplers as sweeps use them."""
 
+from dataclasses import replace
 from itertools import product
 from random import Random
 from statistics import median
@@ -9,6 +10,7 @@ import optuna
 import pytest
 from optuna.distributions import FloatDistribution, IntDistribution
 
+from mtcon_ray.base.status import Status
 from mtcon_ray.spec.space import Dimension
 from mtcon_ray.sweep.record import Trial
 from mtcon_ray.sweep.suggester import Suggester, distribution, distributions, frozen, preview
@@ -124,6 +126,15 @@ def test_tpe_sees_ended_trials_before_running_ones() -> None:
     for number in range(80, 100):
         found = [suggester.configuration(number, each) for each in (running + done, done + running)]
         assert found[0] == found[1]
+
+
+def test_failed_trials_that_are_tried_again_count_with_their_new_values() -> None:
+    points = [{TEMPERATURE: 0.03 + n / 50} for n in range(40)]
+    again = [ended(n, params, value_of(params)) for n, params in enumerate(points)]
+    failed = [replace(trial, status=Status.FAILED, values={}) for trial in again]
+    lasting, new = (Suggester(search(num_trials=200), 0) for _ in range(2))
+    assert lasting.configuration(40, failed) != new.configuration(40, again)
+    assert lasting.configuration(41, again) == new.configuration(41, again)
 
 
 def test_a_gaussian_process_uses_results() -> None:

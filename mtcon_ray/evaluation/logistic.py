@@ -28,6 +28,7 @@ from torch import Tensor
 
 from mtcon_ray.base.metrics import Kind
 from mtcon_ray.evaluation.probe import Fit, LabelledFeatures, LinearProbe, finite
+from mtcon_ray.models.optimizers import LBFGS
 from mtcon_ray.spec.evaluate import CONVERGED, SGDProbeSpec
 from mtcon_ray.spec.problem import MISSING, UNKNOWN_BIT
 
@@ -191,7 +192,7 @@ class Regression:
         diagonal = self._design.variance[:, None] * curvature_C + penalties
         scale = diagonal.clamp(min=torch.finfo(diagonal.dtype).tiny).rsqrt()
         scaled = (start / scale).requires_grad_()
-        optimizer = torch.optim.LBFGS(
+        optimizer = LBFGS(
             [scaled],
             max_iter=MOST_STEPS,
             history_size=HISTORY,

@@ -15,7 +15,7 @@ class OptimizerSpec(NamedSpec):
     """Base of the sections of all optimizers."""
 
 
-@OPTIMIZERS.declare("sgd", "torch.optim:SGD")
+@OPTIMIZERS.declare("sgd", "mtcon_ray.models.optimizers:SGD")
 class SGDSpec(OptimizerSpec):
     """Stochastic gradient descent with `train.momentum`."""
 
@@ -27,7 +27,7 @@ class LarsSpec(OptimizerSpec):
     """SGD for very large batches: a step is relative to the length of a layer's weights."""
 
 
-@OPTIMIZERS.declare("adam", "torch.optim:Adam")
+@OPTIMIZERS.declare("adam", "mtcon_ray.models.optimizers:Adam")
 class AdamSpec(OptimizerSpec):
     """Adam, with `train.momentum` as its first beta."""
 
@@ -35,7 +35,7 @@ class AdamSpec(OptimizerSpec):
     eps: Positive = Field(1e-8, description="added to the root of the squared gradients")
 
 
-@OPTIMIZERS.declare("adamw", "torch.optim:AdamW")
+@OPTIMIZERS.declare("adamw", "mtcon_ray.models.optimizers:AdamW")
 class AdamWSpec(AdamSpec):
     """Adam with a weight decay that does not enter the moments."""
 

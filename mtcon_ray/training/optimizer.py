@@ -9,10 +9,11 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.optim import SGD, Optimizer
+from torch.optim import Optimizer
 
 from mtcon_ray.errors import DivergedError, SpecError
 from mtcon_ray.methods import Method
+from mtcon_ray.models.optimizers import SGD
 from mtcon_ray.spec.optimizers import OPTIMIZERS, AdamSpec, LarsSpec
 from mtcon_ray.spec.train import TrainSpec
 

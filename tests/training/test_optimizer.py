@@ -5,10 +5,11 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
-from torch.optim import SGD, Adam, AdamW, RMSprop
+from torch.optim import RMSprop
 from torch.optim.lr_scheduler import OneCycleLR, StepLR
 
 from mtcon_ray.methods.mtcon import MTCon
+from mtcon_ray.models.optimizers import SGD, Adam, AdamW
 from mtcon_ray.spec.train import TrainSpec
 from mtcon_ray.training import optimizer as optimizers
 from tests.problems import problem

@@ -26,7 +26,7 @@ PRELOADED = (
     "mtcon_ray.api", "mtcon_ray.export.trained_network", "mtcon_ray.export.write",
     "mtcon_ray.sweep.audit", "mtcon_ray.sweep.optuna_study", "mtcon_ray.sweep.run",
     "mtcon_ray.sweep.optuna_study", "mtcon_ray.sweep.audit",
-    "pandas", "pyarrow.parquet", "matplotlib.pyplot",
+    "pandas", "matplotlib.pyplot",
 )  # fmt: skip
 
 

@@ -42,7 +42,7 @@ def embed(
 ) -> None:
     """Write an embedding of each image to a Parquet file.
 
-    IMAGES is a folder, a .tar, a .csv or .parquet with a row per image, or a spec with a section
+    IMAGES is a folder, a .tar, a .csv with a row per image, or a spec with a section
     `data`. The file has a row per image: its path, its features, and the output of each head. A
     killed command continues when it is repeated.
     """

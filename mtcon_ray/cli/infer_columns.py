@@ -6,25 +6,18 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from pyarrow.types import is_floating
-
 from mtcon_ray.base.registry import expanded
 from mtcon_ray.cli.infer_labels import Texts, guess_labels
 from mtcon_ray.cli.spec_template import Draft, spec_name
 from mtcon_ray.data.cells import WORDS_FOR_NOTHING
 from mtcon_ray.data.image_archive import open_files
-from mtcon_ray.data.image_files import ImageFolder
-from mtcon_ray.data.image_names import IMAGE_ENDINGS, ROW_ENDINGS, is_image
-from mtcon_ray.data.parquet_file import is_list, is_plain
-from mtcon_ray.data.row_files import RowFiles
+from mtcon_ray.data.image_names import IMAGE_ENDINGS
 from mtcon_ray.data.sources.class_folders import FolderSource, folders_of
-from mtcon_ray.data.sources.hf import HuggingFaceSource
 from mtcon_ray.data.sources.table import TableSource, columns_of_files
 from mtcon_ray.data.splits import SPLITS, split_names
 from mtcon_ray.data.table_file import TableFile, read_table_file
 from mtcon_ray.errors import DataError
 from mtcon_ray.spec.data.base import Split
-from mtcon_ray.spec.data.own import LIST_SEPARATOR
 
 # For names without spaces and signs. The names of the second line need a word such as ID.
 GROUP_NAMES = re.compile(
@@ -36,8 +29,6 @@ LEAST_GROUPS = 10
 # With a larger share of missing images the paths are probably wrong.
 MAX_ABSENT = 0.1
 DEFAULT_BAD = 0.01
-# A column of lists with more names has other texts than labels.
-MAX_NAMES = 100
 
 
 def infer_columns(csv: Path, images: Path) -> Draft:
@@ -57,7 +48,7 @@ def infer_columns(csv: Path, images: Path) -> Draft:
     # As a spec with these columns reads them.
     fields = {"csv": str(csv), "images": str(images), "image_column": image}
     roles = {"split_column": split, "group_column": group}
-    labels, found = guess.read(TableSource, fields | roles, csv, table.columns)
+    labels, found = guess.read(fields | roles, table)
     data = {"kind": "table", **fields, **found.spec_fields, **roles}
     num_absent = len(open_files(images).find_absent(labels.names))
     share = num_absent / len(labels)
@@ -115,48 +106,6 @@ def _is_complete(splits: Mapping[str, Split], texts: Texts, table: TableFile) ->
     """Returns True if all splits are named, and each row names a split."""
     num_named = sum(texts[name] for name in splits)
     return set(splits.values()) == {*SPLITS} and num_named == len(table.rows)
-
-
-def is_hf_folder(folder: Path) -> bool:
-    """Returns True for a folder with Parquet or Arrow files and without images as files."""
-    if not folder.is_dir():
-        return False
-    names = list(ImageFolder(folder).names(whole=False))
-    return any(n.endswith(ROW_ENDINGS) for n in names) and not any(map(is_image, names))
-
-
-def infer_hf(folder: Path) -> Draft:
-    """Returns the spec's data section with the probable role of each column of a data set.
-
-    Raises DataError if it cannot be read, or if no column could be a task.
-    """
-    folder = expanded(folder).absolute()
-    files = RowFiles(folder)
-    kinds = {f.name: f.type for f in files.schema if f.name not in ("split", files.image_column)}
-    plain = [c for c, kind in kinds.items() if is_plain(kind)]
-    cells = files.read_columns(plain).columns
-    guess = guess_labels(
-        {c: cells[c].counts for c in plain},
-        certain=[c for c in plain if hasattr(files.features[c], "names")],
-        floats=[c for c in plain if is_floating(kinds[c])],
-        separator=LIST_SEPARATOR,
-    )
-    lists = [c for c, kind in kinds.items() if is_list(kind)]
-    guess.sets.update({c: c for c in lists if _is_set(files, c)})
-    fields = {"folder": str(folder), "image_column": files.image_column}
-    labels, found = guess.read(HuggingFaceSource, fields, folder, files.schema.names)
-    unused = [c for c in kinds if c not in found.used]
-    data = {"kind": "hf", **fields, **found.spec_fields}
-    return Draft(spec_name(folder.name), len(labels.rows("train")), data, unused)
-
-
-def _is_set(files: RowFiles, column: str) -> bool:
-    """Returns True if a column of lists is a label set."""
-    table = files.read_columns([column])
-    cells = table.columns[column].counts
-    names = {name for cell in cells for name in cell.split(LIST_SEPARATOR)}
-    # Sentences may hold the separator.
-    return 2 <= len(names) <= MAX_NAMES and column not in table.unclear
 
 
 def infer_folders(images: Path) -> Draft:

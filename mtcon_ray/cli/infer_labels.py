@@ -4,15 +4,16 @@ A column is given by its texts: the number of its cells with each text, without 
 """
 
 import re
-from collections.abc import Collection, Mapping
-from pathlib import Path
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from mtcon_ray.data.cells import LARGEST_NUMBER, MINUS_ONE, bit_of, is_printed_list, parts_of
 from mtcon_ray.data.labels import LabelTable, check_label
+from mtcon_ray.data.sources.table import TableSource
+from mtcon_ray.data.table_file import TableFile
 from mtcon_ray.errors import DataError
 from mtcon_ray.spec.data.base import MAX_LABELS
-from mtcon_ray.spec.data.own import LIST_SEPARATOR
+from mtcon_ray.spec.data.own import LIST_SEPARATOR, TableSpec
 
 Texts = Mapping[str, int]
 
@@ -68,13 +69,11 @@ class Labels(NamedTuple):
             fields["continuous"] = [*self.continuous]
         return fields
 
-    def read(
-        self, source: type[Any], fields: Mapping[str, Any], path: Path, columns: Collection[str]
-    ) -> tuple[LabelTable, "Labels"]:
+    def read(self, fields: Mapping[str, Any], file: TableFile) -> tuple[LabelTable, "Labels"]:
         """Reads a table with these fields and all labels. Returns it and the learnable labels.
 
-        Raises DataError if none of the `columns` of the file at `path` is such a label, or if they
-        are more than a spec can name.
+        Raises DataError if no column of the file is such a label, or if they are more than a spec
+        can name.
         """
         tasks = (*self.classes, *self.sets)
         if len(tasks) > MAX_LABELS:
@@ -83,43 +82,32 @@ class Labels(NamedTuple):
                 f"got {len(tasks):,}; give it a copy without the others"
             )
         own = {"tasks": tasks, "multi_hot": self.sets, "multi_hot_separator": self.separator}
-        table = source(source.Spec.model_validate({**fields, **own})).read_labels()
+        table = TableSource(TableSpec.model_validate({**fields, **own})).read_labels()
         classes = {c: n for c, n in self.classes.items() if can_be_learnt(table, c)}
         sets = {name: found for name, found in self.sets.items() if can_be_learnt(table, name)}
         found = self._replace(classes=classes, sets=sets)
         if not found.used:
             raise DataError(
-                f"{path} must have a column that can be a label, got columns "
-                f"{', '.join(columns)}; {BY_HAND}"
+                f"{file.path} must have a column that can be a label, got columns "
+                f"{', '.join(file.columns)}; {BY_HAND}"
             )
         return table, found
 
 
-def guess_labels(
-    columns: Mapping[str, Texts],
-    *,
-    certain: Collection[str] = (),
-    floats: Collection[str] = (),
-    separator: str | None = None,
-) -> Labels:
+def guess_labels(columns: Mapping[str, Texts]) -> Labels:
     """Returns the probable kind of each column, before the splits are known.
 
-    `certain` columns are known to be classes, `floats` to be numbers. Lists are separated by
-    `separator`, or by the separator of the first column of lists.
+    Lists are separated by the separator of the first column of lists.
     """
     lists = {c: found for c, texts in columns.items() if (found := separator_of(texts))}
-    separator = separator or next(iter(lists.values()), LIST_SEPARATOR)
+    separator = next(iter(lists.values()), LIST_SEPARATOR)
     sets: dict[str, list[str] | str] = {c: c for c, own in lists.items() if own == separator}
     if bits := _columns_of_bits(columns):
         name = "attributes_" if "attributes" in columns else "attributes"
         sets[name] = bits
     others = {c: texts for c, texts in columns.items() if c not in (*sets, *bits)}
-    numbers = [c for c, texts in others.items() if c in floats or _is_measure(texts)]
-    classes = {
-        c: len(texts)
-        for c, texts in others.items()
-        if c not in numbers and (c in certain or _repeats(texts))
-    }
+    numbers = [c for c, texts in others.items() if _is_measure(texts)]
+    classes = {c: len(t) for c, t in others.items() if c not in numbers and _repeats(t)}
     continuous = tuple(c for c in numbers if len(columns[c]) > 1)
     return Labels(classes, sets, separator, continuous)
 

@@ -15,9 +15,10 @@ from mtcon_ray.base.registry import expanded
 from mtcon_ray.base.safe_yaml import dump_yaml, parse_yaml
 from mtcon_ray.cli import options
 from mtcon_ray.cli.example_files import SYNTHETIC, copy_examples, example_file
-from mtcon_ray.cli.infer_columns import infer_columns, infer_folders, infer_hf, is_hf_folder
+from mtcon_ray.cli.infer_columns import infer_columns, infer_folders
 from mtcon_ray.cli.spec_template import Draft, write_new
 from mtcon_ray.data.dataset import CheckedData, open_dataset
+from mtcon_ray.data.image_names import ROW_ENDINGS
 from mtcon_ray.data.sources import SOURCES
 from mtcon_ray.data.sources.download import DownloadSource
 from mtcon_ray.display.console import say, warn
@@ -41,8 +42,7 @@ from mtcon_ray.sweep.preparation import check_data
 def init(csv: Path | None, images: Path | None, synthetic: bool, output: Path | None) -> None:
     """Write a commented spec for a CSV and its IMAGES.
 
-    IMAGES is a folder or a tar. Without a CSV, its folders are the classes, or
-    it is a data set of Hugging Face's `datasets`, whose columns have the labels.
+    IMAGES is a folder or a tar. Without a CSV, its folders are the classes.
     Nothing is written if `validate` would refuse the spec.
     """
     if synthetic == bool(csv):
@@ -58,11 +58,9 @@ def init(csv: Path | None, images: Path | None, synthetic: bool, output: Path | 
 
 
 def _draft(csv: Path, images: Path | None) -> Draft:
-    """Returns the spec for a CSV and its images, a data set of `datasets`, or class folders."""
-    if images:
-        return infer_columns(csv, images)
-    if is_hf_folder(csv):
-        return infer_hf(csv)
+    """Returns the spec for a CSV and its images, or for class folders."""
+    if images or csv.suffix.lower() in ROW_ENDINGS:  # a Parquet file alone is refused there
+        return infer_columns(csv, images or csv.parent)
     if csv.is_dir() or csv.name.endswith(ARCHIVES):
         return infer_folders(csv)
     raise click.UsageError(

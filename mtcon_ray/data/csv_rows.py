@@ -101,8 +101,8 @@ class _Reader:
             raise UnicodeError("null bytes, as in UTF-16 without a byte order mark")
         if JSON_START.match(first):
             raise DataError(
-                f"{self.path} must be a CSV or a Parquet file, got JSON; convert it, for "
-                "example by `pandas.read_json(FILE).to_csv('labels.csv', index=False)`, "
+                f"{self.path} must be a CSV, got JSON; convert it, for example by "
+                "`pandas.read_json(FILE).to_csv('labels.csv', index=False)`, "
                 "with lines=True if each line is an object"
             )
         yield first

@@ -16,8 +16,12 @@ FORMATS = {
     "JPEG2000": (".jp2", ".j2k", ".j2c", ".jpc", ".jpf", ".jpx"),
 }
 IMAGE_ENDINGS = tuple(chain(*FORMATS.values()))
-# Files of rows, which may hold images.
-ROW_ENDINGS = PARQUET, ARROW = ".parquet", ".arrow"
+# Files of rows, as on the hub of Hugging Face. They are not read.
+ROW_ENDINGS = (".parquet", ".arrow")
+CONVERSION = (
+    "write the images to files and the labels to a CSV, as docs/data.md shows under 'Hugging Face "
+    "and Parquet'"
+)
 # Folders made by programs among the images, in addition to folders with a dot at the start.
 HIDDEN_FOLDERS = {"__MACOSX", "lost+found"}
 

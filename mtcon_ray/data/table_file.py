@@ -1,8 +1,8 @@
-"""Tables in CSV and Parquet as columns of strings. Errors number rows as a spreadsheet does."""
+"""Tables as columns of strings. Errors number rows as a spreadsheet does."""
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -10,11 +10,9 @@ import numpy as np
 from mtcon_ray.data import cells as meaning
 from mtcon_ray.data.column import Column
 from mtcon_ray.data.csv_rows import read_rows
-from mtcon_ray.data.image_names import PARQUET
-from mtcon_ray.data.parquet_file import read_parquet
+from mtcon_ray.data.image_names import CONVERSION, ROW_ENDINGS
 from mtcon_ray.data.text_file import read_attributes
 from mtcon_ray.errors import DataError, nearest
-from mtcon_ray.spec.data.own import LIST_SEPARATOR
 from mtcon_ray.spec.problem import UNKNOWN_BIT
 
 # Rows times names of a column of lists. Each bit takes a byte.
@@ -25,15 +23,14 @@ MAX_BITS = 10**9
 class TableFile:
     """Columns of text by name.
 
-    rows[i] is the row number of item i in the file. In a CSV the header is row 1. `warnings` apply
-    to the file as a whole. `unclear` has a name that holds LIST_SEPARATOR, by column of lists.
+    rows[i] is the row number of item i in the file. The header is row 1. `warnings` apply to the
+    file as a whole.
     """
 
     path: Path
     columns: dict[str, Column]
     rows: np.ndarray
     warnings: tuple[str, ...] = ()
-    unclear: Mapping[str, str] = field(default_factory=dict)
 
     def column(self, name: str, field: str = "") -> Column:
         """Returns a column.
@@ -63,15 +60,15 @@ class TableFile:
 
 
 def read_table_file(path: Path, what: str = "a table") -> TableFile:
-    """Returns the file's columns as text. Rows of a CSV with only empty cells are left out.
+    """Returns the columns of a CSV as text. Rows with only empty cells are left out.
 
-    Files named *.parquet are read by `read_parquet`. `what` is the file in messages.
+    `what` is the file in messages.
 
     Raises DataError if the file cannot be read, is not a CSV, or has no rows or a repeated column.
     """
+    if path.suffix.lower() in ROW_ENDINGS:
+        raise DataError(f"{path} must be a CSV, got a Parquet or Arrow file; {CONVERSION}")
     try:
-        if path.suffix.lower() == PARQUET:
-            return TableFile(path, *read_parquet(path))
         return TableFile(path, *read_rows(path))
     except OSError as error:
         raise DataError(f"cannot read {what} {path}: {error.strerror}") from None
@@ -132,15 +129,9 @@ def read_lists(table: TableFile, column: str, separator: str) -> tuple[np.ndarra
 
     The bits of a cell without names are UNKNOWN_BIT.
 
-    Raises DataError if the column is absent, has lists in brackets, more than MAX_BITS, or names
-    with the separator of the lists.
+    Raises DataError if the column is absent, has lists in brackets or more than MAX_BITS.
     """
     cells = table.column(column)
-    if column in table.unclear:
-        raise DataError(
-            f"names in column {column!r} of {table.path} must not hold {LIST_SEPARATOR}, which "
-            f"separates them, got {table.unclear[column]!r}; replace it in the names"
-        )
     printed = cells.mapped(lambda text: meaning.is_printed_list(text, separator), bool)
     table.refuse(printed, column, f"hold names with {separator!r} between them and no brackets")
     lists = [meaning.parts_of(text, separator) for text in cells.texts]

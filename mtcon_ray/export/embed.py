@@ -30,7 +30,7 @@ from mtcon_ray.spec.run_spec import load_spec
 ROWS_FILE = "rows.parquet"
 REASON = "reason"  # a column of the parts alone
 ROWS_PER_TASK = 16
-TABLES = (".csv", *ROW_ENDINGS)
+TABLES = (".csv", *ROW_ENDINGS)  # their reader refuses Parquet files, with the way to convert
 
 
 @dataclass(frozen=True)
@@ -59,9 +59,9 @@ class Images:
 def data_at(path: Path, images: Path | None = None, column: str | None = None) -> DataSpec:
     """Returns the data at a path: a folder or archive of images, a table of names, or a spec.
 
-    A table is a CSV or Parquet file. `column` holds the names of its images below `images`, by
-    default the folder of the table. A spec is a YAML file with a section `data` of any kind.
-    Raises SpecError for an invalid spec.
+    A table is a CSV. `column` holds the names of its images below `images`, by default the folder
+    of the table. A spec is a YAML file with a section `data` of any kind. Raises SpecError for an
+    invalid spec.
     """
     if path.suffix in (".yaml", ".yml"):
         return load_spec(path).data

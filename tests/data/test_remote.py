@@ -53,7 +53,6 @@ def opened(spec: DataSpec, cache: Path) -> np.ndarray:
         "s3://bucket",
         "s3://bucket/../labels.csv",
         "s3:///labels.csv",
-        "hf://datasets/user/labels.csv",
         "az://account/container/labels.csv",
     ],
 )

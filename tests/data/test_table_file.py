@@ -1,15 +1,14 @@
-"""Tests of tables in CSV, as programs write them, and in Parquet: read, or refused."""
+"""Tests of tables in CSV, as programs write them: read, or refused."""
 
-from datetime import date
+import os
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import pandas as pd
-import pyarrow as pa
 import pytest
 
-from mtcon_ray.data.table_file import read_lists, read_table_file
+from mtcon_ray.data.table_file import read_table_file
+from mtcon_ray.data.text_file import read_fields, read_lines
 from mtcon_ray.errors import DataError
 from tests.data.labels import labels_of
 
@@ -51,8 +50,8 @@ BROKEN: dict[str, tuple[str | bytes, str]] = {
     "old workbook": (b"\xd0\xcf\x11\xe0\xa1", "must be UTF-8 text, got .*; unpack a compressed"),
     "UTF-16": ("a,b\n1,2\n".encode("utf-16-le"), "UTF-8 text, got null bytes, as in UTF-16 with"),
     "a null byte": (b"file,a\na.png,x\nb.png,\0\n", "text, got a null byte in line 3;"),
-    "JSON": ('[{"image": "1.jpg", "kind": 0}]', "a CSV or a Parquet file, got JSON; convert it"),
-    "JSON lines": ('{"image": "1.jpg", "kind": 0}\n', "a CSV or a Parquet file, got JSON; conv"),
+    "JSON": ('[{"image": "1.jpg", "kind": 0}]', "must be a CSV, got JSON; convert it"),
+    "JSON lines": ('{"image": "1.jpg", "kind": 0}\n', "must be a CSV, got JSON; convert it"),
     "unnamed": ("a,b,,\n1,2,3,4\n", "but columns 3, 4 have no name; name them"),
     "no names": (",,\n1,2,3\n", "a header of 1 to 10,000 columns .* got 3 columns without a name"),
     "wide": ("," * 10_001 + "a\n", "a header of 1 to 10,000 columns .* got 10,002 columns"),
@@ -154,59 +153,24 @@ def test_lists_that_are_too_large_or_in_brackets_are_refused(
         labels_of(files.spec(multi_hot={"looks": "tags"}))
 
 
-def parquet(folder: Path, **columns: Any) -> Path:
-    pd.DataFrame(columns).to_parquet(folder / "labels.parquet")
-    return folder / "labels.parquet"
-
-
-# The values of each column and its cells, None for a column that is left out.
-COLUMNS: dict[str, tuple[Any, list[str] | None]] = {
-    "image": (["a.jpg", "b.jpg", "c.jpg"], ["a.jpg", "b.jpg", "c.jpg"]),
-    "kind": (["x", None, "NA"], ["x", "", "NA"]),
-    "count": ([1, 2, 3], ["1", "2", "3"]),
-    "gap": ([1.0, None, 3.0], ["1", "", "3"]),
-    "price": ([0.5, float("nan"), 2.0], ["0.5", "", "2.0"]),
-    "flag": ([True, False, None], ["1", "0", ""]),
-    "tags": ([["u", "v"], [], None], ["u|v", "", ""]),
-    "level": (pd.Categorical(["low", "high", None]), ["low", "high", ""]),
-    "pixels": ([b"1", b"2", b"3"], None),
-    "nested": ([{"bytes": b"1"}, {"bytes": b"2"}, None], None),
-    "half": (np.array([1, 2.5, np.nan], np.float16), ["1.0", "2.5", ""]),
-    "embedding": ([[0.5, 1.0], [], None], None),
-    "boxes": ([[[1, 2]], [], None], None),
-    "crops": ([[b"1"], [], None], None),
-    "digest": (pd.Series([b"1", b"2", None], dtype=pd.ArrowDtype(pa.binary(1))), None),
-    "icon": (pd.Categorical([b"1", b"2", None]), None),
-    "day": ([date(2026, 1, 2), None, None], ["2026-01-02", "", ""]),
-    "nothing": ([None, None, None], ["", "", ""]),
-    "a.b": ([1, 2, 3], ["1", "2", "3"]),
-}
-
-
-def test_cells_are_those_of_a_csv(tmp_path: Path) -> None:
-    values = {name: given for name, (given, _) in COLUMNS.items()}
-    table = read_table_file(parquet(tmp_path, **values))
-    cells = {name: found.cells.tolist() for name, found in table.columns.items()}
-    assert cells == {name: kept for name, (_, kept) in COLUMNS.items() if kept}
-    assert table.rows.tolist() == [1, 2, 3]
-
-
-@pytest.mark.parametrize("content", [b"", b"image,kind\na.jpg,x\n"])
-def test_another_file_is_refused(tmp_path: Path, content: bytes) -> None:
-    path = tmp_path / "labels.parquet"
-    path.write_bytes(content)
-    with pytest.raises(DataError, match=r"labels\.parquet is not a whole Parquet file"):
+def test_a_sparse_file_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "labels.csv"
+    path.touch()
+    os.truncate(path, 20 * 10**9)
+    for read in (lambda: read_table_file(path), lambda: read_lines(path)):
+        with pytest.raises(DataError, match=r"has 20,000,000,000 bytes, and at most .* are read"):
+            read()
+    os.truncate(path, 4 * 10**9)
+    with pytest.raises(DataError, match="got null bytes"):
+        read_table_file(path)
+    path.write_bytes(b"image,kind\na.jpg,x\n")
+    os.truncate(path, 4 * 10**9)
+    with pytest.raises(DataError, match="fewer than 4,000,000 characters, got more in line 3"):
         read_table_file(path)
 
 
-def test_a_table_without_rows_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="has no rows"):
-        read_table_file(parquet(tmp_path, image=pd.Series([], dtype=str)))
-
-
-def test_names_with_the_separator_are_refused_where_they_are_labels(tmp_path: Path) -> None:
-    columns = {"tags": [["u", "v"], ["w"]], "words": [["a|b"], None]}
-    table = read_table_file(parquet(tmp_path, **columns))
-    assert read_lists(table, "tags", "|")[1] == ("u", "v", "w")
-    with pytest.raises(DataError, match=r"must not hold \|, which separates them, got 'a\|b'; rep"):
-        read_lists(table, "words", "|")
+def test_a_pipe_is_refused_at_once(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "labels.csv")
+    for read in (read_table_file, read_lines, partial(read_fields, fields={}, more=False)):
+        with pytest.raises(DataError, match="not a regular file"):
+            read(tmp_path / "labels.csv")

@@ -11,7 +11,7 @@ from mtcon_ray.data.class_names import doubtful_names
 from mtcon_ray.data.column import Column
 from mtcon_ray.data.image_archive import open_files
 from mtcon_ray.data.image_files import ImageFiles
-from mtcon_ray.data.image_names import FORMATS, is_hidden, is_image
+from mtcon_ray.data.image_names import CONVERSION, FORMATS, ROW_ENDINGS, is_hidden, is_image
 from mtcon_ray.data.labels import LabelTable
 from mtcon_ray.data.sources.files import FilesSource
 from mtcon_ray.data.splits import published_split, split_names, stratified_split
@@ -42,9 +42,11 @@ class FolderSource(FilesSource):
         if splits := split_folders(found):
             found = [n for n in found if "/" not in n or n.partition("/")[0] in splits]
         if not found:
+            has_rows = any(name.lower().endswith(ROW_ENDINGS) for name in self._all)
             raise DataError(
                 f"data.images {self.spec.images} has no images (files ending in "
                 f"{', '.join(FORMATS)})"
+                + (f", but Parquet or Arrow files; {CONVERSION}" if has_rows else "")
             )
         return self.inside(found, self.files.root)
 

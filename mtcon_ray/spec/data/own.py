@@ -1,4 +1,4 @@
-"""Sections of a user's own data (tables, folders, Hugging Face) and of synthetic images."""
+"""Sections of a user's own data (tables, folders) and of synthetic images."""
 
 from typing import Literal, Self
 
@@ -10,8 +10,6 @@ from mtcon_ray.spec.data.base import MAX_LABELS, SOURCES, Columns, DataSpec, Dra
 
 LIST_SEPARATOR = "|"  # unless the spec names another
 ARCHIVES = (".tar", ".tar.gz", ".tgz")
-# Ends of URLs by field.
-ENDS = {"images": (*ARCHIVES, "/"), "folder": ("/",)}
 SPLIT_COLUMN = "split"
 
 
@@ -42,9 +40,9 @@ class ColumnsSpec(DrawnSplitSpec):
         if both := sorted(set(self.multi_hot) & set(self.continuous)):
             raise ValueError(f"multi_hot and continuous must not share a name, got {both[0]!r}")
         for name, url in self.urls().items():
-            ends = ENDS.get(name)
-            if ends and not url.endswith(ends):
-                raise ValueError(f"{name} must end in {', '.join(ends)} (/: a folder), got {url}")
+            ends = (*ARCHIVES, "/")
+            if name == "images" and not url.endswith(ends):
+                raise ValueError(f"images must end in {', '.join(ends)} (/: a folder), got {url}")
             if name in ("csv", "attributes") and url.endswith("/"):
                 raise ValueError(f"{name} must be one file, got the folder {url}")
         return self
@@ -61,23 +59,11 @@ class TableSpec(ColumnsSpec):
 
     images: PathOrUrl = Field(description="path or URL of a folder, .tar or .tar.gz of images")
     csv: PathOrUrl = Field(
-        description="path or URL of a UTF-8 CSV with a header, or a .parquet, a row per image",
+        description="path or URL of a UTF-8 CSV with a header and a row per image"
     )
     image_column: str = Field("image", description="column of image paths, relative to `images`")
     attributes: PathOrUrl | None = Field(
         None, description="further columns of 1 and -1 in CelebA's format, by image file name"
-    )
-
-
-@SOURCES.declare("hf", "mtcon_ray.data.sources.hf:HuggingFaceSource")
-class HuggingFaceSpec(ColumnsSpec):
-    """A folder written by `save_to_disk`, or a folder of Parquet or Arrow files."""
-
-    folder: PathOrUrl = Field(
-        description="path or URL of a folder written by save_to_disk, or of Parquet or Arrow files"
-    )
-    image_column: str | None = Field(
-        None, description="column of the images (null: the only column of images)"
     )
 
 

@@ -11,9 +11,9 @@ from pydantic import ValidationError
 
 from mtcon_ray.data.labels import LabelTable
 from mtcon_ray.data.sources import SOURCES
+from mtcon_ray.data.splits import SPLITS
 from mtcon_ray.errors import DataError
 from tests.data.archives import pack
-from tests.data.labels import counts
 from tests.data.sources.downloads import save_image
 
 SHAPES = ("disc", "ring")
@@ -32,11 +32,19 @@ def labels(images: Path, **fields: Any) -> LabelTable:
     return SOURCES["folder"](SOURCES["folder"].Spec.model_validate(raw)).read_labels()
 
 
+def counts(table: LabelTable) -> dict[str, Counter[str]]:
+    """Returns the number of items of each split, by the folder of their images."""
+    found: dict[str, Counter[str]] = {}
+    for name, split in zip(table.names, table.split, strict=True):
+        found.setdefault(name.rpartition("/")[0], Counter())[SPLITS[split]] += 1
+    return found
+
+
 def test_a_class_per_folder_with_the_same_shares_of_each(tmp_path: Path) -> None:
     table = labels(make(tmp_path, *SHAPES))
     assert table.classes == {"shape": SHAPES}
     assert table.labels["shape"].tolist() == [0] * 10 + [1] * 10
-    assert counts(table, "/") == {shape: Counter(train=7, val=1, test=2) for shape in SHAPES}
+    assert counts(table) == {shape: Counter(train=7, val=1, test=2) for shape in SHAPES}
     assert table.split_origin.startswith("drawn at random from seed 0, the same shares")
     assert (labels(tmp_path, seed=1).split != table.split).any()
 
@@ -74,7 +82,7 @@ def test_the_top_folders_may_be_the_splits(
     assert table.split_origin == f"the folders {origin}"
     for shape in SHAPES:
         for top, expected in ({"train": {"train": 7, "val": 1}} | others).items():
-            assert counts(table, "/")[f"{top}/{shape}"] == expected
+            assert counts(table)[f"{top}/{shape}"] == expected
 
 
 def test_without_labels_images_may_lie_at_any_depth(tmp_path: Path) -> None:
@@ -134,7 +142,7 @@ def test_other_files_and_folders_are_left_out_and_named(tmp_path: Path) -> None:
     images = make(tmp_path / "split", *splits, "new", ".ipynb_checkpoints/x", count=3)
     save_image(images / "val" / "ring" / "0.avif", 9)
     table = labels(images)
-    assert counts(table, "/")["val/ring"] == Counter(test=4)
+    assert counts(table)["val/ring"] == Counter(test=4)
     assert table.warnings == (
         f"6 files of {images} are left out (they are not images, in hidden folders or beside "
         "training_set, val): .ipynb_checkpoints/x/*.png (3), new/*.png (3)",

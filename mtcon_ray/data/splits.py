@@ -2,7 +2,7 @@
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
@@ -59,7 +59,7 @@ def named_split(table: TableFile, column: str) -> np.ndarray:
 
 
 def drawn_split(
-    groups: np.ndarray, fractions: tuple[float, ...], seed: int | Sequence[int]
+    groups: np.ndarray, fractions: Sequence[float], seed: int | Sequence[int]
 ) -> np.ndarray:
     """Returns a random split with each group in a single split: int8 [N], an index into SPLITS.
 
@@ -81,7 +81,7 @@ def drawn_split(
 
 
 def stratified_split(
-    strata: np.ndarray, groups: np.ndarray, fractions: tuple[float, ...], seed: int
+    strata: np.ndarray, groups: np.ndarray, fractions: Sequence[float], seed: int
 ) -> np.ndarray:
     """Returns a random split as `drawn_split` does, with the same `fractions` in each stratum."""
     split = np.zeros(len(groups), dtype=np.int8)
@@ -90,31 +90,6 @@ def stratified_split(
         rows = np.flatnonzero(stratum_of_item == stratum)
         split[rows] = drawn_split(groups[rows], fractions, (seed, stratum))
     return split
-
-
-def published_split(
-    words: Sequence[str],
-    named: Mapping[str, Split],
-    what: str,
-    fractions: tuple[float, float, float],
-    draw: Callable[[np.ndarray, tuple[float, ...]], np.ndarray],
-) -> tuple[np.ndarray, str]:
-    """Returns a split with all three parts, int8 [N], and its origin in words.
-
-    `words` has the word for each item's published split, and `named` the split of each word: train
-    and at least one other split. Without a third split, the other split becomes the test split, and
-    `draw(rows, shares)` draws val from train in the ratio of `fractions`. `what` begins the origin.
-    """
-    split = np.array([SPLITS.index(named[word]) for word in words], dtype=np.int8)
-    given = f"{what} {', '.join(sorted(named))}"
-    if len({*named.values()}) == len(SPLITS):
-        return split, given
-    train = np.flatnonzero(split == SPLITS.index("train"))
-    whole = np.full(len(split), SPLITS.index("test"), dtype=np.int8)
-    both = fractions[0] + fractions[1]
-    whole[train] = draw(train, (fractions[0] / both, fractions[1] / both))
-    tested = ", ".join(word for word in sorted(named) if named[word] != "train")
-    return whole, f"{given}: {tested} is test, val is drawn from train"
 
 
 def common(strata: np.ndarray, groups: np.ndarray) -> np.ndarray:

@@ -5,9 +5,7 @@ from typing import Any
 
 import pytest
 
-from mtcon_ray.base.registry import PathOrUrl
 from mtcon_ray.errors import SpecError
-from mtcon_ray.spec.data.own import ColumnsSpec
 from mtcon_ray.spec.methods.supervised import MTConSpec
 from mtcon_ray.spec.run_spec import RunSpec, dump_spec, load_spec, parse_recorded, parse_spec
 from mtcon_ray.spec.schedulers import ASHA
@@ -29,13 +27,6 @@ def test_a_plugin_s_section_needs_no_call_of_the_common_check(
     monkeypatch.setattr(MTConSpec, "check", lambda *_: None)
     with pytest.raises(SpecError, match=r"data\.tasks must name a label for method mtcon"):
         parse_spec({**MINIMAL, "data": {"kind": "synthetic", "tasks": []}})
-
-
-def test_a_plugin_s_table_may_have_a_url_of_a_folder() -> None:
-    class Own(ColumnsSpec):
-        photos: PathOrUrl
-
-    assert Own(tasks=("a",), photos="s3://b/photos/").urls() == {"photos": "s3://b/photos/"}
 
 
 def test_a_recorded_spec_needs_a_kind_of_data() -> None:

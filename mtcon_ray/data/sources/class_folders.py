@@ -14,7 +14,7 @@ from mtcon_ray.data.image_files import ImageFiles
 from mtcon_ray.data.image_names import CONVERSION, FORMATS, ROW_ENDINGS, is_hidden, is_image
 from mtcon_ray.data.labels import LabelTable
 from mtcon_ray.data.sources.files import FilesSource
-from mtcon_ray.data.splits import published_split, split_names, stratified_split
+from mtcon_ray.data.splits import SPLITS, split_names, stratified_split
 from mtcon_ray.data.table_file import encode_classes
 from mtcon_ray.errors import DataError
 from mtcon_ray.spec.data.base import Split
@@ -80,20 +80,31 @@ class FolderSource(FilesSource):
     def _read_split(self) -> tuple[np.ndarray, str]:
         """Returns each image's split, int8 [N], and the origin of the splits in words.
 
-        Splits without a top folder are drawn, with the same shares in each class.
+        Splits without a top folder are drawn, with the same shares in each class. If train and one
+        other split exist, the other is the test split.
         """
         (split_of, folders), spec = self._folders, self.spec
         strata = np.array(["/".join(parts) for parts in folders], dtype=object)
         names = np.array(self.names, dtype=object)
 
-        def draw(rows: np.ndarray, shares: tuple[float, ...]) -> np.ndarray:
+        def draw(rows: np.ndarray, shares: Sequence[float]) -> np.ndarray:
             return stratified_split(strata[rows], names[rows], shares, spec.seed)
 
-        if split_of:  # many published data sets have only two of the three splits
-            tops = [name.partition("/")[0] for name in self.names]
-            return published_split(tops, split_of, "the folders", spec.split_fractions, draw)
-        words = f"drawn at random from seed {spec.seed}, the same shares in each folder"
-        return draw(np.arange(len(strata)), spec.split_fractions), words
+        if not split_of:
+            words = f"drawn at random from seed {spec.seed}, the same shares in each folder"
+            return draw(np.arange(len(strata)), spec.split_fractions), words
+        tops = [split_of[name.partition("/")[0]] for name in self.names]
+        split = np.array([*map(SPLITS.index, tops)], dtype=np.int8)
+        given = f"the folders {', '.join(sorted(split_of))}"
+        if {*tops} == {*SPLITS}:
+            return split, given
+        # Many published data sets have only two of the three splits.
+        train = np.flatnonzero(split == SPLITS.index("train"))
+        split[:] = SPLITS.index("test")
+        both = sum(spec.split_fractions[:2])
+        split[train] = draw(train, [share / both for share in spec.split_fractions[:2]])
+        tested = ", ".join(word for word in sorted(split_of) if split_of[word] != "train")
+        return split, f"{given}: {tested} is test, val is drawn from train"
 
     def _warnings(self) -> list[str]:
         """Returns a warning of unused files, except files with a hidden name."""

@@ -9,21 +9,34 @@ from itertools import islice
 from pathlib import Path, PureWindowsPath
 from unicodedata import normalize
 
+import numpy as np
+
 from mtcon_ray.base.registry import URL
+from mtcon_ray.data import splits
+from mtcon_ray.data.class_names import doubtful_names
+from mtcon_ray.data.column import Column
 from mtcon_ray.data.image_archive import open_files
 from mtcon_ray.data.image_files import ImageFiles, leads_outside
-from mtcon_ray.data.sources.columns import ColumnsSource
-from mtcon_ray.data.sources.files import evenly
-from mtcon_ray.data.table_file import TableFile, join_attributes, read_table_file
+from mtcon_ray.data.labels import LabelTable
+from mtcon_ray.data.sources.files import FilesSource, evenly
+from mtcon_ray.data.table_file import (
+    TableFile,
+    encode_classes,
+    join_attributes,
+    read_bits,
+    read_lists,
+    read_numbers,
+    read_table_file,
+)
 from mtcon_ray.errors import DataError
-from mtcon_ray.spec.data.own import TableSpec
+from mtcon_ray.spec.data.own import SPLIT_COLUMN, TableSpec
 
 # Bounds on the cost of a hint: each file takes a system call, slow on network file systems.
 NUM_TRIED, MAX_LISTED = 20, 100_000
 
 
-class TableSource(ColumnsSource):
-    """Labels from a CSV. An empty cell is a missing label, never a class."""
+class TableSource(FilesSource):
+    """Labels in the columns of a CSV. An empty cell is a missing label, never a class."""
 
     spec: TableSpec
 
@@ -51,6 +64,86 @@ class TableSource(ColumnsSource):
                 f"got {cells.cells[outside]!r} in row {table.rows[outside]}{cause}"
             )
         return names
+
+    @cached_property
+    def files(self) -> ImageFiles:
+        if URL.match(self.spec.images):
+            return ImageFiles(Path(self.spec.images))  # not downloaded yet
+        return open_files(Path(self.spec.images))
+
+    def read_labels(self) -> LabelTable:
+        table, spec = self.table, self.spec
+        labels, classes, warnings = {}, {}, [*table.warnings]
+        for column in (*spec.tasks, *spec.held_out):
+            if spec.kind_of(column) == "classes":
+                codes, names = encode_classes(table.column(column))
+                labels[column], classes[column] = codes, names
+                warnings += doubtful_names(column, names, codes, table.rows)
+        multi_hot, multi_hot_names = {}, {}
+        for name, columns in spec.multi_hot.items():
+            if isinstance(columns, str):
+                bits, bit_names = read_lists(table, columns, spec.multi_hot_separator)
+                rows, codes = np.nonzero(bits == 1)
+                warnings += doubtful_names(columns, bit_names, codes, table.rows[rows])
+            else:
+                bits, bit_names = read_bits(table, columns), columns
+            multi_hot[name], multi_hot_names[name] = bits, bit_names
+        split, origin = self._read_split()
+        return LabelTable(
+            names=tuple(self.names),
+            labels=labels,
+            classes=classes,
+            split=split,
+            split_origin=origin,
+            multi_hot=multi_hot,
+            multi_hot_names=multi_hot_names,
+            continuous={c: read_numbers(table, c) for c in spec.continuous},
+            warnings=(*warnings, *self._doubts(split)),
+        )
+
+    def _read_split(self) -> tuple[np.ndarray, str]:
+        """Returns each item's split, int8 [N], and the origin of the splits in words."""
+        spec, table, column = self.spec, self.table, self.spec.split_column
+        if column is not None and (column != SPLIT_COLUMN or column in table.columns):
+            if spec.stratify:
+                raise DataError(
+                    f"data.stratify must go with a random split, got column {column!r} of "
+                    f"{table.path}; set data.split_column: null, or leave data.stratify out"
+                )
+            return splits.named_split(table, column), f"column {column!r}"
+        words, groups = f"drawn at random from seed {spec.seed}", self.groups
+        if spec.group_column is not None:
+            words += f", whole groups of {spec.group_column!r}"
+        if not spec.stratify:
+            return splits.drawn_split(groups, spec.split_fractions, spec.seed), words
+        columns = [table.column(name).cells for name in spec.stratify]
+        strata = np.array(["\0".join(cells) for cells in zip(*columns, strict=True)], dtype=object)
+        strata = splits.common(strata, groups)
+        split = splits.stratified_split(strata, groups, spec.split_fractions, spec.seed)
+        return split, f"{words}, the same shares in each class of {', '.join(spec.stratify)}"
+
+    @property
+    def groups(self) -> np.ndarray:
+        names = np.array(self.names, dtype=object)
+        if self.spec.group_column is None:
+            return names
+        named = self.table.column(self.spec.group_column).cells
+        # Prefixes distinguish an item without a group from a group with the item's name.
+        return np.where(named == "", "image:" + names, "group:" + named)
+
+    def _doubts(self, split: np.ndarray) -> list[str]:
+        """Returns warnings of images listed twice, and of images or groups in several splits."""
+        names, group, found = Column.of(self.names), self.spec.group_column, []
+        fault = "are in more than one split: accuracies will be too high"
+        if repeats := len(names) - len(names.texts):
+            found.append(f"{repeats} rows of {self.table.path} repeat the image of another row")
+        columns = {"images": names}
+        if group is not None:
+            columns[f"groups of {group!r}"] = self.table.column(group)
+        for what, values in columns.items():
+            if count := splits.num_straddling(values, split):
+                found.append(f"{count} {what} {fault}")
+        return found
 
     def likely_cause(self, absent: Sequence[str]) -> str:
         """Returns a line with the likely cause of absent names, "" if none is recognised.
@@ -81,12 +174,6 @@ class TableSource(ColumnsSource):
                     "are below data.images, with / between folders"
                 )
         return ""
-
-    @cached_property
-    def files(self) -> ImageFiles:
-        if URL.match(self.spec.images):
-            return ImageFiles(Path(self.spec.images))  # not downloaded yet
-        return open_files(Path(self.spec.images))
 
     def describe(self, row: int) -> str:
         return f"row {self.table.rows[row]}, {self.names[row]}"

@@ -13,8 +13,9 @@ ARCHIVES = (".tar", ".tar.gz", ".tgz")
 SPLIT_COLUMN = "split"
 
 
-class ColumnsSpec(DrawnSplitSpec):
-    """Spec fields common to all kinds of data with labels in the columns of a table."""
+@SOURCES.declare("table", "mtcon_ray.data.sources.table:TableSource")
+class TableSpec(DrawnSplitSpec):
+    """A CSV and its images."""
 
     split_column: str | None = Field(
         SPLIT_COLUMN, description="of train, val or test (null, or no column split: at random)"
@@ -34,6 +35,14 @@ class ColumnsSpec(DrawnSplitSpec):
         LIST_SEPARATOR, description="separator of names within a cell of a column of lists"
     )
     continuous: Columns[str] = Field((), description="columns of numbers")
+    images: PathOrUrl = Field(description="path or URL of a folder, .tar or .tar.gz of images")
+    csv: PathOrUrl = Field(
+        description="path or URL of a UTF-8 CSV with a header and a row per image"
+    )
+    image_column: str = Field("image", description="column of image paths, relative to `images`")
+    attributes: PathOrUrl | None = Field(
+        None, description="further columns of 1 and -1 in CelebA's format, by image file name"
+    )
 
     @model_validator(mode="after")
     def _fields_are_consistent(self) -> Self:
@@ -51,20 +60,6 @@ class ColumnsSpec(DrawnSplitSpec):
         if name in self.multi_hot:
             return "set"
         return "number" if name in self.continuous else "classes"
-
-
-@SOURCES.declare("table", "mtcon_ray.data.sources.table:TableSource")
-class TableSpec(ColumnsSpec):
-    """A CSV and its images."""
-
-    images: PathOrUrl = Field(description="path or URL of a folder, .tar or .tar.gz of images")
-    csv: PathOrUrl = Field(
-        description="path or URL of a UTF-8 CSV with a header and a row per image"
-    )
-    image_column: str = Field("image", description="column of image paths, relative to `images`")
-    attributes: PathOrUrl | None = Field(
-        None, description="further columns of 1 and -1 in CelebA's format, by image file name"
-    )
 
 
 @SOURCES.declare("folder", "mtcon_ray.data.sources.class_folders:FolderSource")

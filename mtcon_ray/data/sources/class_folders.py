@@ -40,7 +40,7 @@ class FolderSource(FilesSource):
     def names(self) -> list[str]:
         found = [name for name in self._all if is_image(name)]
         if splits := split_folders(found):
-            found = [n for n in found if "/" not in n or n.partition("/")[0] in splits]
+            found = [name for name in found if name.partition("/")[0] in splits]
         if not found:
             has_rows = any(name.lower().endswith(ROW_ENDINGS) for name in self._all)
             raise DataError(

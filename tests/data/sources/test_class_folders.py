@@ -141,11 +141,12 @@ def test_other_files_and_folders_are_left_out_and_named(tmp_path: Path) -> None:
     splits = [f"{split}/{shape}" for split in ("training_set", "val") for shape in SHAPES]
     images = make(tmp_path / "split", *splits, "new", ".ipynb_checkpoints/x", count=3)
     save_image(images / "val" / "ring" / "0.avif", 9)
+    save_image(images / "0.png", 9)
     table = labels(images)
     assert counts(table)["val/ring"] == Counter(test=4)
     assert table.warnings == (
-        f"6 files of {images} are left out (they are not images, in hidden folders or beside "
-        "training_set, val): .ipynb_checkpoints/x/*.png (3), new/*.png (3)",
+        f"7 files of {images} are left out (they are not images, in hidden folders or beside "
+        "training_set, val): .ipynb_checkpoints/x/*.png (3), new/*.png (3), ./*.png (1)",
     )
 
 

@@ -12,7 +12,7 @@ LOCAL = TypeAdapter(LocalPath)
 
 def test_paths_and_mappings_with_free_keys_are_found_by_type_in_every_registered_kind() -> None:
     paths, mappings = fields_with(RunSpec, PathMark), fields_with(RunSpec, dict)
-    assert {"data.csv", "data.folder", "model.encoder.weights", "storage.root"} < paths
+    assert {"data.csv", "data.images", "model.encoder.weights", "storage.root"} < paths
     assert {"data.label_noise", "search.space"} < mappings
     assert not paths & mappings
 

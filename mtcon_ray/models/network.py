@@ -6,7 +6,6 @@ in AMCL's code.
 """
 
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -216,19 +215,6 @@ def make_global(network: nn.Module) -> None:
         if type(child) in (nn.BatchNorm1d, nn.BatchNorm2d):
             # Not a new module: parameters, buffers and settings stay as they are.
             child.__class__ = GlobalBatchNorm
-
-
-@contextmanager
-def running_moments_kept(module: nn.Module) -> Iterator[None]:
-    """Inside, forwards in training mode leave the running moments of batch norms unchanged."""
-    norms = [m for m in module.modules() if isinstance(m, _BatchNorm) and m.track_running_stats]
-    for norm in norms:
-        norm.track_running_stats = False
-    try:
-        yield
-    finally:
-        for norm in norms:
-            norm.track_running_stats = True
 
 
 class GlobalBatchNorm(_BatchNorm):

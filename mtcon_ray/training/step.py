@@ -17,7 +17,7 @@ from mtcon_ray.base import metrics
 from mtcon_ray.data.batch import Batch
 from mtcon_ray.errors import DivergedError
 from mtcon_ray.methods.base import Method, MethodOutput
-from mtcon_ray.models.network import Network, build_network, running_moments_kept
+from mtcon_ray.models.network import Network, build_network
 from mtcon_ray.spec.run_spec import RunSpec
 from mtcon_ray.training import distributed
 from mtcon_ray.training import optimizer as optimizers
@@ -234,16 +234,18 @@ def _backward_in_chunks(learner: Learner, chunks: Chunks, batch: Batch) -> Updat
     gradients = {head: z_ND.grad for head, z_ND in whole.items() if z_ND.grad is not None}
     end = 0
     # The first encoding has updated the running moments. The second must not do so again.
-    with running_moments_kept(learner.network):
-        for i in range(len(chunks)):
-            x_NCHW = views_of(i)
-            with distributed.exchange_gradients(learner.forward, i == len(chunks) - 1):
-                again = encode(learner, x_NCHW, teach=False)
-                # Joined, because a head may be without gradient in a phase of training.
-                query_NW = torch.cat(list(again.values()), dim=1)
-                start, end = end, end + len(query_NW)
-                parts = [gradients[h][start:end, : z_ND.shape[1]] for h, z_ND in again.items()]
-                query_NW.backward(torch.cat(parts, dim=1))
+    kept = [buffer.clone() for buffer in learner.network.buffers()]
+    for i in range(len(chunks)):
+        x_NCHW = views_of(i)
+        with distributed.exchange_gradients(learner.forward, i == len(chunks) - 1):
+            again = encode(learner, x_NCHW, teach=False)
+            # Joined, because a head may be without gradient in a phase of training.
+            query_NW = torch.cat(list(again.values()), dim=1)
+            start, end = end, end + len(query_NW)
+            parts = [gradients[h][start:end, : z_ND.shape[1]] for h, z_ND in again.items()]
+            query_NW.backward(torch.cat(parts, dim=1))
+    for buffer, before in zip(learner.network.buffers(), kept, strict=True):
+        buffer.copy_(before)
     return done
 
 

@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from mtcon_ray.losses import small_batch
-from mtcon_ray.losses.numeric import at_least_float32, full_precision
+from mtcon_ray.losses.numeric import at_least_float32
 from mtcon_ray.losses.positives import Degrees, EqualLabel, OwnView, Relation
 from mtcon_ray.losses.tiled_logsumexp import log_sums, rows_gradient
 
@@ -40,7 +40,7 @@ def contrast(
     so.
     """
     _check(z_by_space[0], reduction)
-    with full_precision(z_by_space[0].device):
+    with torch.autocast(z_by_space[0].device.type, enabled=False):
         rows = [at_least_float32(z) for z in z_by_space]
         z_BVD = rows[0]
         H, (B, V, _) = len(rows), z_BVD.shape

@@ -5,7 +5,6 @@ float32 at least.
 """
 
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
 from functools import wraps
 from typing import Any, NamedTuple, TypeVar, cast
 
@@ -19,15 +18,6 @@ from mtcon_ray.spec.problem import MISSING
 AnyLoss = TypeVar("AnyLoss", bound=Callable[..., Any])
 
 
-def full_precision(device: torch.device) -> AbstractContextManager[None]:
-    """Returns a context in which autocast is off."""
-    # A no-op if autocast is off: entering torch.autocast takes as long as an operation on a small
-    # batch.
-    if not torch.is_autocast_enabled(device.type):
-        return nullcontext()
-    return torch.autocast(device.type, enabled=False)
-
-
 def in_full_precision(loss: AnyLoss) -> AnyLoss:
     """Decorates a loss: autocast is off, and half-precision arguments become float32.
 
@@ -36,7 +26,7 @@ def in_full_precision(loss: AnyLoss) -> AnyLoss:
 
     @wraps(loss)
     def wrapped(z: Tensor, *args: Any, **options: Any) -> Any:
-        with full_precision(z.device):
+        with torch.autocast(z.device.type, enabled=False):
             named = {name: at_least_float32(x) for name, x in options.items()}
             return loss(*map(at_least_float32, (z, *args)), **named)
 

@@ -45,15 +45,15 @@ def contrast(
         z_BVD = rows[0]
         H, (B, V, _) = len(rows), z_BVD.shape
         if isinstance(temperature, Tensor):
-            temperature = temperature.to(z_BVD.dtype).expand(H)
-        inverse = 1 / temperature
+            inverse_H = 1 / temperature.to(z_BVD.dtype).expand(H)
+        else:
+            inverse_H = z_BVD.new_full((H,), 1 / temperature)
         if reduction != "none" and small_batch.is_small(H * (B * V) ** 2, z_BVD.device):
             pull_HNN, push_HN, num_valid_H = relation.pairs(z_BVD)
-            scale = _scale(num_valid_H, reduction)
-            loss: Tensor = small_batch.SmallBatchSum.apply(inverse, pull_HNN, push_HN, scale, *rows)
+            coefficients = pull_HNN, push_HN, _scale(num_valid_H, reduction)
+            loss: Tensor = small_batch.SmallBatchSum.apply(inverse_H, *coefficients, *rows)
         else:
             z_HBVD = torch.stack(rows)
-            inverse_H = inverse if isinstance(inverse, Tensor) else z_HBVD.new_full((H,), inverse)
             degrees = relation.degrees(z_HBVD)
             loss = _AnchorLoss.apply(z_HBVD, inverse_H, relation, degrees)
             if reduction != "none":

@@ -26,14 +26,13 @@ def is_small(num_pairs: int, device: torch.device) -> bool:
 class SmallBatchSum(torch.autograd.Function):
     """scale * sum over anchors of (push logsumexp - pull . logits), [H], of rows z_BVD of H spaces.
 
-    `inverse_temperature` is a number or a tensor [H] that may need a gradient, and `scale` a number
-    or a tensor [H]. pull and push are the coefficients in `positives.Pairs`.
+    `scale` is a number or a tensor [H]. pull and push are the coefficients in `positives.Pairs`.
     """
 
     @staticmethod
     def forward(
         ctx: Any,
-        inverse_temperature: float | Tensor,
+        inverse_H: Tensor,
         pull_HNN: Tensor,
         push_HN: Tensor,
         scale: float | Tensor,
@@ -41,18 +40,18 @@ class SmallBatchSum(torch.autograd.Function):
     ) -> Tensor:
         z_HBVD = torch.stack(z_by_space)
         z_HND = z_HBVD.flatten(1, 2)
-        logits_HNN = _products(z_HND, z_HND.mT, inverse_temperature)
+        logits_HNN = torch.bmm(z_HND, z_HND.mT).mul_(inverse_H[:, None, None])
         # Before the logits are overwritten.
         pulled_HN = (logits_HNN * pull_HNN).sum(dim=2)
         logsumexp_HN, gradient_HNN = _logsumexp(logits_HNN, pull_HNN, push_HN)
-        on_z_HND = _products(gradient_HNN, z_HND, inverse_temperature)
+        on_z_HND = torch.bmm(gradient_HNN, z_HND).mul_(inverse_H[:, None, None])
         # Kept as attributes: save_for_backward is for inputs and outputs, and costs more time.
         ctx.on_z_HBVD = on_z_HND.view(z_HBVD.shape)
         ctx.scale, ctx.on_inverse_H = scale, None
-        if isinstance(inverse_temperature, Tensor):
+        if ctx.needs_input_grad[0]:
             # The logits are linear in it: sum of gradient * logits / inverse temperature. In
             # z * dL/dz each unordered pair occurs twice.
-            ctx.on_inverse_H = (on_z_HND * z_HND).sum(dim=(1, 2)) / (2 * inverse_temperature)
+            ctx.on_inverse_H = (on_z_HND * z_HND).sum(dim=(1, 2)) / (2 * inverse_H)
         loss_H = (push_HN * logsumexp_HN - pulled_HN).sum(dim=1)
         return loss_H * scale
 
@@ -64,15 +63,6 @@ class SmallBatchSum(torch.autograd.Function):
         on_z_HBVD = ctx.on_z_HBVD * gradient_H.view(-1, 1, 1, 1)
         on_inverse_H = None if ctx.on_inverse_H is None else ctx.on_inverse_H * gradient_H
         return on_inverse_H, None, None, None, *on_z_HBVD.unbind()
-
-
-def _products(x_HNK: Tensor, y_HKM: Tensor, factor: float | Tensor) -> Tensor:
-    """Returns factor * x y, [H, N, M]. The factor is a number or a tensor [H]."""
-    if isinstance(factor, Tensor):
-        return torch.bmm(x_HNK, y_HKM).mul_(factor[:, None, None])
-    # The matrix product applies a number itself. beta=0 ignores what the new memory holds.
-    products_HNM = x_HNK.new_empty(x_HNK.shape[0], x_HNK.shape[1], y_HKM.shape[2])
-    return products_HNM.baddbmm_(x_HNK, y_HKM, beta=0, alpha=factor)
 
 
 def _logsumexp(logits_HNN: Tensor, pull_HNN: Tensor, push_HN: Tensor) -> tuple[Tensor, Tensor]:

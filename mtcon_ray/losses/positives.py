@@ -109,15 +109,14 @@ class EqualLabel(Relation):
     def _group_HB(self) -> Tensor:
         """The label as an index into H * B slots. A single index_add_ then serves all spaces.
 
-        It is the rank of the label among the labels of its space, plus B times the space.
+        It is the place of the first equal label among the sorted labels of its space, plus B times
+        the space.
         """
-        H, B = self.labels_HB.shape
+        labels_HB = self.labels_HB.contiguous()  # searchsorted warns of others
+        H, B = labels_HB.shape
         # Not torch.unique: its output's size depends on values, which is a device synchronisation.
-        sorted_HB, order_HB = self.labels_HB.sort(dim=1)
-        rank_HB = torch.zeros_like(sorted_HB)
-        torch.cumsum(sorted_HB[:, 1:] != sorted_HB[:, :-1], dim=1, out=rank_HB[:, 1:])
-        rank_HB = torch.empty_like(rank_HB).scatter_(1, order_HB, rank_HB)
-        return rank_HB + B * torch.arange(H, device=rank_HB.device)[:, None]
+        place_HB = torch.searchsorted(labels_HB.sort(dim=1).values, labels_HB)
+        return place_HB + B * torch.arange(H, device=place_HB.device)[:, None]
 
     def degrees(self, z_HBVD: Tensor) -> Degrees:
         known_F = (self.labels_HB != MISSING).to(z_HBVD.dtype).flatten()

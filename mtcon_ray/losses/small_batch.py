@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from mtcon_ray.losses.tiled_logsumexp import exponents_fit
+from mtcon_ray.losses import tiled_logsumexp
 
 # Up to this many elements the [H, N, N] tensors are materialised. On a GPU the other path needs
 # more kernel launches and adds floats in a different order in each run.
@@ -73,7 +73,7 @@ def _logsumexp(logits_HNN: Tensor, pull_HNN: Tensor, push_HN: Tensor) -> tuple[T
     `logits_HNN`.
     """
     diagonal_HN = logits_HNN.diagonal(dim1=1, dim2=2)
-    if exponents_fit(diagonal_HN):
+    if tiled_logsumexp.exponents_fit(diagonal_HN):
         # No shift by the row maximum is needed, so exp(logits) is symmetric and serves both (i, j)
         # and (j, i).
         e_HNN = logits_HNN.exp_()

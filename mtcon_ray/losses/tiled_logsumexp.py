@@ -47,18 +47,13 @@ def rows_gradient(
     return _gradient_by_strips(x_HND, logsumexp_HN, u_HN) * root_H11
 
 
-def is_sync_free(x: Tensor) -> bool:
-    """Returns whether `x.item()` causes no device synchronisation: True for a CPU tensor."""
-    return x.device.type == "cpu"
-
-
 def exponents_fit(square_HN: Tensor) -> bool:
     """Returns True if all x_i.x_j are known to fit the dtype's range.
 
     square_HN are all x_i.x_i. By the Cauchy-Schwarz inequality no x_i.x_j exceeds the largest.
     Returns False for nan and inf.
     """
-    return is_sync_free(square_HN) and bool(square_HN.max().item() <= ROOM[square_HN.dtype])
+    return square_HN.device.type == "cpu" and bool(square_HN.max().item() <= ROOM[square_HN.dtype])
 
 
 def _by_tiles(x_HND: Tensor) -> Tensor:

@@ -73,7 +73,7 @@ class CpuRecorder(Recorder):
 
 def as_on_a_gpu() -> AbstractContextManager[object]:
     """Returns a context for choices by a value, which only a CPU reads without waiting."""
-    return patch.object(tiled_logsumexp, "is_sync_free", lambda x: False)
+    return patch.object(tiled_logsumexp, "exponents_fit", lambda x: False)
 
 
 def check_step_graph(plain: Trainer, graph: Trainer, *, num_steps: int = WARM_UP + 4) -> None:

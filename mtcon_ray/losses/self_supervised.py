@@ -19,14 +19,15 @@ EPS = 1e-5
 
 @in_full_precision
 def moco(query: Tensor, key: Tensor, queue: Tensor, *, temperature: float) -> Tensor:
-    """Returns MoCo's InfoNCE, a mean over queries in nats: keys are positives, the queue negatives.
+    """Returns MoCo's InfoNCE in nats, a mean over pairs of a query and a key of another view.
 
-    query and key are [N, D], queue is [K, D]. He et al. 2020, arXiv:1911.05722, eq. 1.
+    query and key are [B, V, D], queue is [K, D] and has the negatives. He et al. 2020,
+    arXiv:1911.05722, eq. 1.
     """
-    positive_N1 = (query * key.detach()).sum(dim=1, keepdim=True)
-    negative_NK = query @ queue.detach().T
-    logits = torch.cat([positive_N1, negative_NK], dim=1) / temperature
-    return (logits.logsumexp(dim=1) - logits[:, 0]).mean()
+    positive_BVP = (query[:, :, None] * other_views(key.detach())).sum(dim=3) / temperature
+    negative_BVK = query @ queue.detach().T / temperature
+    negative_BV1 = negative_BVK.logsumexp(dim=2, keepdim=True)
+    return (torch.logaddexp(positive_BVP, negative_BV1) - positive_BVP).mean()
 
 
 @in_full_precision

@@ -4,15 +4,11 @@ Wang et al. 2023, arXiv:2310.05615. The five forms extend SimCLR, MoCo, SimSiam,
 plain InfoNCE.
 """
 
-from collections.abc import Mapping
-
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from mtcon_ray.data.batch import Batch
 from mtcon_ray.losses.amcl import TWO_SIDED, Adaptive, TemperatureNet, adapt
-from mtcon_ray.methods.base import MethodOutput, compare
 from mtcon_ray.methods.self_supervised import SelfSupervisedMethod
 from mtcon_ray.models.network import BatchNormProjector, SimSiamHead
 from mtcon_ray.spec.methods.self_supervised import AMCLSpec
@@ -38,6 +34,7 @@ class AMCL(SelfSupervisedMethod):
         self.adaptive = Adaptive(self._phi, beta, *bounds, spec.top_k, spec.form, spec.off_diagonal)
         if spec.form == "moco":
             self.add_queues(spec)
+        self.is_two_sided = spec.form in TWO_SIDED
 
     def make_head(self, head: str, width: int) -> nn.Module:
         dims = {"dim": self.spec.dim, "hidden": self.spec.hidden}
@@ -48,9 +45,10 @@ class AMCL(SelfSupervisedMethod):
                 return BatchNormProjector(width, **dims)
         return super().make_head(head, width)
 
-    def forward(self, z_by_head: Mapping[str, Tensor], batch: Batch) -> MethodOutput:
-        queue_HKD = None if self.momentum is None else self.queues.rows
-        return adapt_heads(z_by_head, self.adaptive, queue_HKD)
+    def head_loss(self, z_BVD: Tensor, index: int) -> Tensor:
+        """Returns the scalar loss of a head. z_BVD is as in `losses.amcl`."""
+        queue_KD = None if self.momentum is None else self.queues.rows[index].to(z_BVD.dtype)
+        return adapt(z_BVD, self.adaptive, queue=queue_KD)
 
     def _phi(self, x: Tensor) -> Tensor:
         if self.spec.form == "barlow" and self.spec.unit_columns:
@@ -64,17 +62,3 @@ def seeded_temperature_net(width: int, seed: int) -> TemperatureNet:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         return TemperatureNet(width)
-
-
-def adapt_heads(
-    z_by_head: Mapping[str, Tensor], adaptive: Adaptive, queue_HKD: Tensor | None = None
-) -> MethodOutput:
-    """Returns the scalar loss of each head. z_by_head[head] is z_BVD as in `losses.amcl`."""
-    losses, compared = {}, {}
-    for i, (head, z_BVD) in enumerate(z_by_head.items()):
-        is_two_sided = adaptive.form in TWO_SIDED
-        query_BVD, key_BVD = z_BVD.chunk(2, dim=2) if is_two_sided else (z_BVD, z_BVD)
-        compared[head] = compare(query_BVD, key_BVD)
-        queue = None if queue_HKD is None else queue_HKD[i].to(z_BVD.dtype)
-        losses[head] = adapt(z_BVD, adaptive, queue=queue)
-    return MethodOutput(losses, compared)

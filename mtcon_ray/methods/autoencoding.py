@@ -9,12 +9,11 @@ import torch
 from torch import Tensor
 
 from mtcon_ray.data.batch import Batch
-from mtcon_ray.losses.amcl import Adaptive
-from mtcon_ray.losses.contrastive import contrast
-from mtcon_ray.losses.positives import OwnView
+from mtcon_ray.losses.amcl import Adaptive, adapt
+from mtcon_ray.losses.positives import OwnView, Relation
 from mtcon_ray.losses.weighting import FixedWeights, Weighting
-from mtcon_ray.methods.amcl import adapt_heads, seeded_temperature_net
-from mtcon_ray.methods.base import MethodOutput, compare
+from mtcon_ray.methods.amcl import seeded_temperature_net
+from mtcon_ray.methods.base import ContrastiveMethod, MethodOutput
 from mtcon_ray.methods.self_supervised import SelfSupervisedMethod
 from mtcon_ray.models.encoders import Encoder
 from mtcon_ray.models.encoders.vit import ViT
@@ -23,14 +22,13 @@ from mtcon_ray.spec.methods import self_supervised as specs
 from mtcon_ray.spec.problem import Problem
 
 
-class AutoencodingMethod(SelfSupervisedMethod):
+class AutoencodingMethod(ContrastiveMethod, SelfSupervisedMethod):
     """Base of methods that train projection heads and a masked auto-encoder, without labels."""
 
     spec: specs.AutoencodingSpec
 
     def __init__(self, spec: specs.AutoencodingSpec, problem: Problem) -> None:
         super().__init__(spec, problem)
-        self.adaptive = None
         if spec.contrast == "amcl":
             self.temperature_net = seeded_temperature_net(problem.head_dim, problem.seed)
             self.adaptive = Adaptive(
@@ -50,17 +48,21 @@ class AutoencodingMethod(SelfSupervisedMethod):
         decoder = Decoder(encoder, width=width, depth=depth, levels=levels)
         return MaskedNetwork(encoder, heads, decoder, mask_ratio=spec.mask_ratio, **options)
 
-    def contrast(self, z_by_head: Mapping[str, Tensor]) -> MethodOutput:
+    def contrast(self, z_by_head: Mapping[str, Tensor], batch: Batch) -> MethodOutput:
         """Returns each projection head's contrastive loss, NT-Xent in nats or AMCL's InfoNCE form.
 
         z_by_head[head] is z_BVD with unit rows. Heads of errors are ignored.
         """
         rows = {head: z_by_head[head] for head in self.instance_heads}
-        if self.adaptive is not None:
-            return adapt_heads(rows, self.adaptive)
-        loss_H = contrast(list(rows.values()), OwnView(), self.spec.temperature)
-        compared = {head: compare(z_BVD) for head, z_BVD in rows.items()}
-        return MethodOutput(dict(zip(rows, loss_H.unbind(), strict=True)), compared)
+        is_plain = self.spec.contrast == "infonce"
+        base = ContrastiveMethod if is_plain else SelfSupervisedMethod
+        return base.forward(self, rows, batch)
+
+    def relation(self, head: str, batch: Batch) -> Relation:
+        return OwnView()
+
+    def head_loss(self, z_BVD: Tensor, index: int) -> Tensor:
+        return adapt(z_BVD, self.adaptive)
 
 
 class CAN(AutoencodingMethod):
@@ -95,7 +97,7 @@ class CAN(AutoencodingMethod):
         z_by_head holds unit rows z_BVD of the projection heads, and errors [B, V, 1].
         """
         errors = {head: z_by_head[head].mean() for head in (RECONSTRUCTION, NOISE)}
-        contrast = self.contrast(z_by_head)
+        contrast = self.contrast(z_by_head, batch)
         return contrast._replace(losses=contrast.losses | errors)
 
 
@@ -158,5 +160,5 @@ class LGP(AutoencodingMethod):
             # Zeros, because every step must give the same losses to the weighting and the tracker.
             output = MethodOutput(dict.fromkeys(self.instance_heads, torch.zeros_like(error)))
         else:
-            output = self.contrast(z_by_head)
+            output = self.contrast(z_by_head, batch)
         return output._replace(losses=output.losses | {RECONSTRUCTION: error})

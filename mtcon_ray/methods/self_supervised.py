@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from mtcon_ray.data.batch import Batch
 from mtcon_ray.losses.numeric import Compared
 from mtcon_ray.losses.positives import OwnView, Relation
-from mtcon_ray.losses.self_supervised import barlow_twins, moco, other_views, simsiam
+from mtcon_ray.losses.self_supervised import barlow_twins, moco, simsiam
 from mtcon_ray.methods.base import ContrastiveMethod, Method, MethodOutput, compare
 from mtcon_ray.models.network import BatchNormProjector, SimSiamHead
 from mtcon_ray.spec.methods import self_supervised as specs
@@ -20,9 +20,13 @@ from mtcon_ray.spec.problem import Problem
 
 
 class SelfSupervisedMethod(Method):
-    """Base of methods with a loss between views of an item in each of `num_heads` heads."""
+    """Base of methods with a loss between views of an item in each of `num_heads` heads.
+
+    `is_two_sided`: True if rows have two parts, [query | key] or [prediction | projection].
+    """
 
     spec: specs.SelfSupervisedSpec
+    is_two_sided: bool = False
     queues: "KeyQueues"  # only with a teacher, see `add_queues`
 
     @property
@@ -33,6 +37,17 @@ class SelfSupervisedMethod(Method):
 
     def name_heads(self) -> tuple[str, ...]:
         return self.instance_heads
+
+    def forward(self, z_by_head: Mapping[str, Tensor], batch: Batch) -> MethodOutput:
+        """Returns the scalar loss of each head. z_by_head[head] is z_BVD."""
+        losses = {h: self.head_loss(z_BVD, i) for i, (h, z_BVD) in enumerate(z_by_head.items())}
+        parts = 2 if self.is_two_sided else 1
+        sides = {head: z_BVD.chunk(parts, dim=2) for head, z_BVD in z_by_head.items()}
+        return MethodOutput(losses, {head: compare(x[0], x[-1]) for head, x in sides.items()})
+
+    def head_loss(self, z_BVD: Tensor, index: int) -> Tensor:
+        """Returns the scalar loss of a head, given its rows and its index."""
+        raise NotImplementedError
 
     def add_queues(self, spec: specs.QueueSpec) -> None:
         """Adds a teacher and a queue of its keys for each head."""
@@ -79,7 +94,7 @@ class KeyQueues(nn.Module):
         self.position.copy_((self.position + num_keys) % size)
 
 
-class SimCLR(SelfSupervisedMethod, ContrastiveMethod):
+class SimCLR(ContrastiveMethod, SelfSupervisedMethod):
     """NT-Xent, Chen et al. 2020, arXiv:2002.05709, eq. 1, in each head."""
 
     spec: specs.SimCLRSpec
@@ -95,40 +110,31 @@ class MoCo(SelfSupervisedMethod):
     """
 
     spec: specs.MoCoSpec
+    is_two_sided = True
 
     def __init__(self, spec: specs.MoCoSpec, problem: Problem) -> None:
         super().__init__(spec, problem)
         self.add_queues(spec)
 
-    def forward(self, z_by_head: Mapping[str, Tensor], batch: Batch) -> MethodOutput:
-        """Returns each head's loss in nats. z_by_head[head] is z_BVD, unit rows [query | key]."""
-        losses, compared = {}, {}
-        temperature = self.spec.temperature
-        for (head, z_BVD), rows_KD in zip(z_by_head.items(), self.queues.rows, strict=True):
-            query_BVD, key_BVD = z_BVD.chunk(2, dim=2)
-            compared[head] = compare(query_BVD, key_BVD)
-            query_ND, queue_KD = query_BVD.flatten(0, 1), rows_KD.to(query_BVD.dtype)
-            keys = other_views(key_BVD).flatten(0, 1).unbind(dim=1)
-            terms = [moco(query_ND, key_ND, queue_KD, temperature=temperature) for key_ND in keys]
-            losses[head] = torch.stack(terms).mean()
-        return MethodOutput(losses, compared)
+    def head_loss(self, z_BVD: Tensor, index: int) -> Tensor:
+        """Returns a head's loss in nats. z_BVD has unit rows [query | key]."""
+        query_BVD, key_BVD = z_BVD.chunk(2, dim=2)
+        queue_KD = self.queues.rows[index].to(z_BVD.dtype)
+        return moco(query_BVD, key_BVD, queue_KD, temperature=self.spec.temperature)
 
 
 class SimSiam(SelfSupervisedMethod):
     """SimSiam, Chen and He 2021, arXiv:2011.10566, eq. 4, in each head."""
 
+    is_two_sided = True
+
     def make_head(self, head: str, width: int) -> SimSiamHead:
         dims = self.spec.model_dump(include={"dim", "hidden", "predictor_hidden"})
         return SimSiamHead(width, **dims)
 
-    def forward(self, z_by_head: Mapping[str, Tensor], batch: Batch) -> MethodOutput:
-        """Returns minus the mean cosine per head. z_by_head[head] is [prediction | projection]."""
-        losses, compared = {}, {}
-        for head, z_BVD in z_by_head.items():
-            prediction_BVD, projection_BVD = z_BVD.chunk(2, dim=2)
-            compared[head] = compare(prediction_BVD, projection_BVD)
-            losses[head] = simsiam(prediction_BVD, projection_BVD)
-        return MethodOutput(losses, compared)
+    def head_loss(self, z_BVD: Tensor, index: int) -> Tensor:
+        """Returns minus the mean cosine. z_BVD has rows [prediction | projection]."""
+        return simsiam(*z_BVD.chunk(2, dim=2))
 
 
 class BarlowTwins(SelfSupervisedMethod):
@@ -139,10 +145,6 @@ class BarlowTwins(SelfSupervisedMethod):
     def make_head(self, head: str, width: int) -> BatchNormProjector:
         return BatchNormProjector(width, dim=self.spec.dim, hidden=self.spec.hidden)
 
-    def forward(self, z_by_head: Mapping[str, Tensor], batch: Batch) -> MethodOutput:
-        """Returns the scalar loss of each head. z_by_head[head] is z_BVD, projections."""
-        losses = {
-            head: barlow_twins(z_BVD, off_diagonal=self.spec.off_diagonal)
-            for head, z_BVD in z_by_head.items()
-        }
-        return MethodOutput(losses, {head: compare(z_BVD) for head, z_BVD in z_by_head.items()})
+    def head_loss(self, z_BVD: Tensor, index: int) -> Tensor:
+        """Returns the scalar loss of a head. z_BVD are projections."""
+        return barlow_twins(z_BVD, off_diagonal=self.spec.off_diagonal)

@@ -31,7 +31,7 @@ LOSSES: dict[str, Callable[[Tensor], Tensor]] = {
     "contrastive": lambda z: contrastive(z, EqualLabel(ITEMS % 3), temperature=0.01),
     "simsiam": lambda z: simsiam(z, z),
     "barlow": barlow_twins,
-    "moco": lambda z: moco(z[:, 0], z[:, 1], z[:, 1], temperature=0.1),
+    "moco": lambda z: moco(z, z, z[:, 1], temperature=0.1),
     "masked": lambda z: triplet.masked_distances(z, z[:, 0].abs()),
     "fused": lambda z: triplet.fused_distances(z, z[:, 0].abs(), z.new_ones(6, 1, 6)),
     "embedding": triplet.embedding_size,

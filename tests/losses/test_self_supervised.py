@@ -23,7 +23,8 @@ def dot(x: Tensor, y: Tensor) -> float:
 
 @pytest.mark.parametrize("tau", ["0.07", "0.1", "0.2", "0.5"])
 def test_moco_has_the_values_of_case_d(tau: str) -> None:
-    loss = moco(unit("H"), unit("G"), unit("queue"), temperature=float(tau))
+    query, key = (unit(name)[:, None].expand(-1, 2, -1) for name in "HG")
+    loss = moco(query, key, unit("queue"), temperature=float(tau))
     assert loss.item() == pytest.approx(VALUES[f"D_moco_tau{tau}"], rel=1e-6)
 
 
@@ -64,7 +65,7 @@ def test_barlow_twins_is_its_equation(B: int, V: int, D: int, seed: int) -> None
 
 def test_targets_get_no_gradient() -> None:
     query, key, queue = (random_rows(4, 2, 3, seed=s).requires_grad_() for s in range(3))
-    loss = moco(query[:, 0], key[:, 0], queue[:, 0], temperature=0.1) + simsiam(query, key)
+    loss = moco(query, key, queue[:, 0], temperature=0.1) + simsiam(query, key)
     loss.backward()
     assert query.grad is not None
     assert key.grad is None

@@ -8,13 +8,11 @@ in AMCL's code.
 from collections.abc import Callable, Iterator, Mapping
 from itertools import chain
 from pathlib import Path
-from typing import Any
 
 import torch
 import torch.distributed as dist
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.autograd.function import once_differentiable
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from mtcon_ray.base.plugins import check_shape
@@ -259,24 +257,17 @@ def _moments_over_ranks(x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     # Raw sums of squares would cancel in float32. Sums of local moments in float64 do not.
     count = mean_C.new_full((1,), x.numel() // x.shape[1])
     local = torch.cat([count, count * mean_C, count * (var_C + mean_C.square())])
-    total: Tensor = _SumOverRanks.apply(local)
+    # The difference is 0. It has the gradient, which is also the sum of the ranks' gradients.
+    total = _sum_over_ranks(local) + (local - local.detach())
+    if total.requires_grad:
+        total.register_hook(_sum_over_ranks)
     count, sum_C, square_C = total.split([1, len(mean_C), len(mean_C)])
     mean_C = sum_C / count
     return count.detach(), mean_C, (square_C / count - mean_C.square()).clamp(min=0)
 
 
-class _SumOverRanks(torch.autograd.Function):
-    """Sum over all ranks. The gradient is the sum of the ranks' gradients."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor) -> Tensor:
-        total = x.clone()
-        dist.all_reduce(total)
-        return total
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, *gradients: Tensor) -> Tensor:
-        total = gradients[0].clone()
-        dist.all_reduce(total)
-        return total
+def _sum_over_ranks(x: Tensor) -> Tensor:
+    """Returns the sum over all ranks, without a gradient."""
+    total = x.detach().clone()
+    dist.all_reduce(total)
+    return total

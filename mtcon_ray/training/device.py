@@ -169,17 +169,6 @@ def settle(device: torch.device, share: float = 1.0) -> None:
         keep_freed_memory()
 
 
-def seed_generators(seed: int, device: torch.device) -> None:
-    """Seeds torch's global generators of the CPU and of the device, as torch.manual_seed does.
-
-    torch.manual_seed formats a stack trace for each absent kind of device, which takes up to
-    half a millisecond.
-    """
-    torch.default_generator.manual_seed(seed)
-    if device.type == "cuda":
-        torch.cuda.manual_seed(seed)
-
-
 def keep_freed_memory() -> None:
     """Makes glibc keep freed memory, because each step allocates the same blocks again.
 

@@ -22,7 +22,7 @@ from mtcon_ray.spec.run_spec import RunSpec
 from mtcon_ray.training import distributed
 from mtcon_ray.training import optimizer as optimizers
 from mtcon_ray.training.batches import Chunks
-from mtcon_ray.training.device import pick_autocast, seed_generators
+from mtcon_ray.training.device import pick_autocast
 
 # The scale is halved at each overflowing gradient. Below this limit the scale is not the cause.
 LEAST_SCALE = 1e-4
@@ -223,7 +223,7 @@ def _backward_in_chunks(learner: Learner, chunks: Chunks, batch: Batch) -> Updat
 
     def views_of(i: int) -> Tensor:
         x_NCHW = chunks[i]()
-        seed_generators(seeds[i], x_NCHW.device)
+        torch.manual_seed(seeds[i])
         return x_NCHW
 
     with torch.no_grad():

@@ -21,7 +21,7 @@ from mtcon_ray.models.network import Network
 from mtcon_ray.spec.run_spec import RunSpec, dump_spec
 from mtcon_ray.training import checkpoint
 from mtcon_ray.training.batches import Batches
-from mtcon_ray.training.device import device_name, explain_out_of_memory, seed_generators, settle
+from mtcon_ray.training.device import device_name, explain_out_of_memory, settle
 from mtcon_ray.training.distributed import ALONE, Agreement, Ranks, any_rank, check_same
 from mtcon_ray.training.optimizer import lr_at
 from mtcon_ray.training.step import Tally, Update, epoch_metrics, make_learner, make_step, prepare
@@ -200,7 +200,7 @@ class Trainer:
         with self._memory_check():
             size = self.spec.train.chunk_size or self.spec.train.batch_size
             chunks, batch = self._batches.chunks(self.step, size)
-            seed_generators(self._batches.seed_of(self.step), self.device)
+            torch.manual_seed(self._batches.seed_of(self.step))
             prepare(self.learner, lr=self._lr, step=self.step, num_steps=self.num_steps)
             make = self._graph or partial(make_step, self.learner)
             done = make(chunks, batch, self.step)

@@ -74,10 +74,8 @@ def parallelise(network: Network, ranks: Ranks, *, batch_norm: str) -> nn.Module
         make_global(network)
     if ranks.world == 1 or not any(p.requires_grad for p in network.parameters()):
         return network
-    device = next(network.parameters()).device
     return DistributedDataParallel(
         network,
-        device_ids=[device.index] if device.type == "cuda" else None,
         gradient_as_bucket_view=True,
         find_unused_parameters=network.skips_parameters,
         **_KEEP_BUFFERS,

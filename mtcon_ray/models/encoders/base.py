@@ -14,7 +14,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from pathlib import Path
 from textwrap import shorten
-from typing import Any, TypeVar
+from typing import Any
 
 import torch
 from safetensors.torch import load_file, save_file
@@ -27,9 +27,6 @@ from mtcon_ray.data.disk import build_folder
 from mtcon_ray.errors import CheckpointError, SpecError
 from mtcon_ray.spec.encoders import ENCODERS as SPECS
 from mtcon_ray.spec.encoders import EncoderSpec, WeightsSpec
-
-SpecT = TypeVar("SpecT", bound=EncoderSpec)
-
 
 State = Mapping[str, Tensor]
 FETCHED_FILE = "model.safetensors"
@@ -135,7 +132,7 @@ def fetch_weights(spec: EncoderSpec, store: Path, *, copies: bool = False) -> No
         build_folder(_stored(spec, store).parent, 0, fill)
 
 
-def fetched(spec: SpecT, store: Path | None) -> SpecT:
+def fetched(spec: EncoderSpec, store: Path | None) -> EncoderSpec:
     """Returns the section with the path of the download or copy that the store has."""
     if store is None or not isinstance(spec, WeightsSpec) or spec.weights is None:
         return spec

@@ -40,11 +40,12 @@ class SmallBatchSum(torch.autograd.Function):
     ) -> Tensor:
         z_HBVD = torch.stack(z_by_space)
         z_HND = z_HBVD.flatten(1, 2)
-        logits_HNN = torch.bmm(z_HND, z_HND.mT).mul_(inverse_H[:, None, None])
+        scaled_HND = z_HND * inverse_H[:, None, None]
+        logits_HNN = torch.bmm(scaled_HND, z_HND.mT)
         # Before the logits are overwritten.
         pulled_HN = (logits_HNN * pull_HNN).sum(dim=2)
         logsumexp_HN, gradient_HNN = _logsumexp(logits_HNN, pull_HNN, push_HN)
-        on_z_HND = torch.bmm(gradient_HNN, z_HND).mul_(inverse_H[:, None, None])
+        on_z_HND = torch.bmm(gradient_HNN, scaled_HND)
         # Kept as attributes: save_for_backward is for inputs and outputs, and costs more time.
         ctx.on_z_HBVD = on_z_HND.view(z_HBVD.shape)
         ctx.scale, ctx.on_inverse_H = scale, None

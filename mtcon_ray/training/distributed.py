@@ -4,10 +4,8 @@ import math
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from inspect import signature
 from pathlib import Path
 from time import perf_counter
-from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -36,11 +34,6 @@ ALONE = Ranks()
 
 # Seconds of training between two exchanges of whether ranks are asked to stop.
 EXCHANGE_SECONDS = 2.0
-
-# DDP must not broadcast rank 0's buffers (running moments) before each forward: with local batch
-# norm each rank has its own, with global they are equal already. torch 2.15 renamed the option.
-_RENAMED = "forward_sync_buffers" in signature(DistributedDataParallel).parameters
-_KEEP_BUFFERS: dict[str, Any] = {"forward_sync_buffers" if _RENAMED else "broadcast_buffers": False}
 
 
 def gather_rows(z_local: Tensor, ranks: Ranks) -> Tensor:
@@ -74,12 +67,16 @@ def parallelise(network: Network, ranks: Ranks, *, batch_norm: str) -> nn.Module
         make_global(network)
     if ranks.world == 1 or not any(p.requires_grad for p in network.parameters()):
         return network
-    return DistributedDataParallel(
+    forward = DistributedDataParallel(
         network,
         gradient_as_bucket_view=True,
         find_unused_parameters=network.skips_parameters,
-        **_KEEP_BUFFERS,
     )
+    # DDP must not broadcast rank 0's buffers (running moments) before each forward: with local
+    # batch norm each rank has its own, with global they are equal already. Set as an attribute,
+    # because torch 2.15 renamed the option.
+    forward.broadcast_buffers = False
+    return forward
 
 
 def exchange_gradients(forward: nn.Module, now: bool) -> AbstractContextManager[None]:

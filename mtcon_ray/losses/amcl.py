@@ -26,7 +26,7 @@ from mtcon_ray.base.registry import Weight
 from mtcon_ray.losses.numeric import check_rows, in_full_precision
 from mtcon_ray.losses.self_supervised import cross_correlations, off_diagonal_sum, other_views
 from mtcon_ray.spec.methods.base import Temperature
-from mtcon_ray.spec.methods.self_supervised import TAU_MAX, TAU_MIN, Form, TopK
+from mtcon_ray.spec.methods.self_supervised import TAU_MAX, TAU_MIN, Form, TopK, check_bounds
 
 # Forms with rows of two parts: [query | key] or [prediction | projection].
 TWO_SIDED = ("moco", "simsiam")
@@ -63,10 +63,7 @@ class Adaptive:
     off_diagonal: float = 5e-3
 
     def __post_init__(self) -> None:
-        if self.tau_min >= self.tau_max:
-            raise ValueError(
-                f"tau_min must be below tau_max, got {self.tau_min} and {self.tau_max}"
-            )
+        check_bounds(self.tau_min, self.tau_max)
 
     def temperature(self, score: Tensor) -> Tensor:
         """Returns tau of scores phi . phi, of any shape: near tau_min for high, tau_max for low."""

@@ -99,6 +99,12 @@ class BarlowTwinsSpec(RedundancySpec):
     """Barlow Twins with a projector per head. Task labels are used by the probes alone."""
 
 
+def check_bounds(tau_min: float, tau_max: float) -> None:
+    """Raises ValueError unless AMCL's lowest temperature is below its highest."""
+    if tau_min >= tau_max:
+        raise ValueError(f"tau_min must be below tau_max, got {tau_min} and {tau_max}")
+
+
 class AdaptiveSpec(SelfSupervisedSpec):
     """Fields of methods with AMCL's temperatures."""
 
@@ -116,10 +122,7 @@ class AdaptiveSpec(SelfSupervisedSpec):
 
     def check(self, problem: Problem) -> None:
         super().check(problem)
-        if self.tau_min >= self.tau_max:
-            raise ValueError(
-                f"tau_min must be below tau_max, got {self.tau_min} and {self.tau_max}"
-            )
+        check_bounds(self.tau_min, self.tau_max)
 
 
 @METHODS.declare("amcl", "mtcon_ray.methods.amcl:AMCL")

@@ -133,9 +133,7 @@ def _shift_hue_(x_RCP: Tensor, shift_R: Tensor) -> None:
     bottom = torch.minimum(red.minimum(green), blue)
     # 0 where the channel is the brightest, else 1. `lerp` by 0 or 1 selects like `where`, in a
     # fraction of its time on a CPU.
-    below_red, below_green = top.new_empty(top.shape), top.new_empty(top.shape)
-    torch.ne(top, red, out=below_red)
-    torch.ne(top, green, out=below_green)
+    below_red, below_green = (top != red).to(top.dtype), (top != green).to(top.dtype)
     chroma = top - bottom
     # The hue in sectors of a sixth, relative to the brightest channel: red at 0, green 2, blue 4.
     in_green, in_blue = (blue - red).add_(chroma, alpha=2), (red - green).add_(chroma, alpha=4)

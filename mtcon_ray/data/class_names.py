@@ -64,9 +64,7 @@ def spelling_key(name: str) -> str | Decimal:
     The key ignores letter case, the kind and amount of white space, characters without a width,
     other encodings of a character (Unicode's NFKC), and zeros without an effect on a number.
     """
-    text = name
-    if not name.isascii():
-        text = unicodedata.normalize("NFKC", name)
-        text = "".join(c for c in text if unicodedata.category(c) != "Cf")
+    text = unicodedata.normalize("NFKC", name)
+    text = "".join(c for c in text if unicodedata.category(c) != "Cf")
     text = " ".join(text.split()).casefold()
     return Decimal(text) if NUMBER.fullmatch(text) else text

@@ -25,7 +25,7 @@ SEPARATORS = (",", ";", "\t")
 # Without these bounds a sparse file, for example, would fill the memory.
 MAX_TABLE_BYTES = 4 * 2**30
 MAX_COLUMNS = 10_000  # `init` looks at each: 0.8 ms
-MAX_LINE = 4_000_000  # characters
+MAX_LINE = 4_000_000  # characters; a longer line is read in parts, which are no rows
 PART = 10_000  # rows
 HEAD = 20  # lines, in which the header must end
 UTF_16_MARKS = (b"\xff\xfe", b"\xfe\xff")
@@ -50,8 +50,8 @@ def read_rows(path: Path) -> tuple[dict[str, Column], np.ndarray, tuple[str, ...
                 return _Reader(path, text).read()
         except UnicodeError as error:
             raise DataError(
-                f"{path} must be UTF-8 text, got {error}; unpack a compressed file, and save a "
-                "table of another program as 'CSV UTF-8' there"
+                f"{path} must be UTF-8 text, got {error}; unpack a compressed file, get a damaged "
+                "file again, and save a table of another program as 'CSV UTF-8' there"
             ) from None
 
 
@@ -63,7 +63,8 @@ class _Reader:
         self._is_ended, self._num_rows, self._width = True, 0, 0
         self._doubts: list[str] = []
         lines = self._lines()
-        head = [*islice(lines, HEAD + 1)]
+        if not (head := [*islice(lines, HEAD + 1)]):
+            raise DataError(f"{self.path} is empty; a table has a header and rows")
         if given := SEPARATOR_LINE.fullmatch(head[0]):
             head = head[1:] or [""]
         self._separator = given[1] if given else _separator(head)
@@ -94,28 +95,14 @@ class _Reader:
 
     def _lines(self) -> Iterator[str]:
         """Yields the lines, each with its end. Raises DataError if a CSV cannot have them."""
-        first = self._text.readline(MAX_LINE)
-        if not first:
-            raise DataError(f"{self.path} is empty; a table has a header and rows")
-        if "\0" in first:
-            raise UnicodeError("null bytes, as in UTF-16 without a byte order mark")
-        if JSON_START.match(first):
-            raise DataError(
-                f"{self.path} must be a CSV, got JSON; convert it, for example by "
-                "`pandas.read_json(FILE).to_csv('labels.csv', index=False)`, "
-                "with lines=True if each line is an object"
-            )
-        yield first
-        for number, line in enumerate(iter(partial(self._text.readline, MAX_LINE), ""), 2):
-            if len(line) == MAX_LINE:
-                raise DataError(
-                    f"{self.path} must have lines of fewer than {MAX_LINE:,} characters, got "
-                    f"more in line {number}; the file may be damaged"
-                )
+        for number, line in enumerate(iter(partial(self._text.readline, MAX_LINE), ""), 1):
             if "\0" in line:
+                raise UnicodeError(f"a null byte in line {number}, as in UTF-16 without a BOM")
+            if number == 1 and JSON_START.match(line):
                 raise DataError(
-                    f"{self.path} must be text, got a null byte in line {number}; the "
-                    "file may be damaged: get it again, or remove the byte"
+                    f"{self.path} must be a CSV, got JSON; convert it, for example by "
+                    "`pandas.read_json(FILE).to_csv('labels.csv', index=False)`, "
+                    "with lines=True if each line is an object"
                 )
             self._is_ended = line.endswith("\n")
             yield line

@@ -1,14 +1,14 @@
 """The data set of a spec: checked labels in memory, decoded images as a memory map."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 
-from mtcon_ray.data.image_cache import check_room, num_bytes, open_image_cache
+from mtcon_ray.data.image_cache import check_room, open_image_cache
 from mtcon_ray.data.labels import LabelTable, fingerprint, read_table, without
-from mtcon_ray.data.remote import Found, fetch, look
+from mtcon_ray.data.remote import Found, Report, fetch, look
 from mtcon_ray.data.sources import SOURCES, DataSource, DataSpec
 
 IMAGES = "images"  # the only URL field not needed for reading labels
@@ -59,8 +59,8 @@ def open_dataset(
     *,
     view_size: int,
     store: Path,
-    progress: Callable[[int, int], None] | None = None,
-    on_download: Callable[[int, int], None] | None = None,
+    progress: Report = lambda *_: None,
+    on_download: Report = lambda *_: None,
     checked: CheckedData | None = None,
 ) -> Dataset:
     """Returns labels and images. Decodes the images into `store` if no process has done so.
@@ -102,11 +102,6 @@ def store_size(spec: DataSpec, view_size: int) -> int:
     return size if spec.native_size is None else min(size, spec.native_size)
 
 
-def store_bytes(num_items: int, spec: DataSpec, view_size: int) -> int:
-    """Returns the size of the decoded images on disk, bytes."""
-    return num_bytes(num_items, store_size(spec, view_size))
-
-
 # Results of `check_images` by signature, size and tolerated share. A comparison plans many sweeps
 # over the same images, and each check of a .tar.gz decompresses all of it.
 _seen: dict[tuple[str | None, int, float], tuple[dict[int, str], str]] = {}
@@ -128,13 +123,13 @@ def check_dataset(spec: DataSpec, view_size: int, store: Path) -> CheckedData:
     downloads = {f.url: 0 if f.place(store).exists() else f.num_bytes for f in found.values()}
     signature = source.signature()
     stored = check_room(signature, len(labels), size, store, sum(downloads.values()))
-    if stored is None:
+    if stored is None and wanted.keys() == found.keys():  # the images are here
         key = (signature, size, source.max_bad_fraction)
         if key not in _seen or key[0] is None:
             _seen[key] = source.check_images(size)
         bad, warning = _seen[key]
     else:
-        bad, warning = stored.bad, ""
+        bad, warning = stored.bad if stored else {}, ""
     table = without(labels, bad, source)
     if warning:
         table = replace(table, warnings=(*table.warnings, warning))

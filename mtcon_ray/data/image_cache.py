@@ -13,7 +13,6 @@
 import hashlib
 import json
 import os
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -25,6 +24,7 @@ from mtcon_ray.base.cpus import usable_cpus
 from mtcon_ray.base.root_files import below, check_no_links, make_folder, remove, touch, write
 from mtcon_ray.data import disk
 from mtcon_ray.data.checksums import write_checksums
+from mtcon_ray.data.remote import Report
 from mtcon_ray.data.sources.files import DataSource
 from mtcon_ray.errors import StorageError
 
@@ -35,8 +35,6 @@ ROWS_PER_TASK = 64
 TASKS_PER_SAVE = 64
 # An image takes 0.9 ms (to 64 pixels) to 1.9 ms (to 224). Python's lock is held for 0.08 ms of it.
 MAX_THREADS = 32
-
-ReportProgress = Callable[[int, int], None]
 
 
 class CachedImages(NamedTuple):
@@ -57,7 +55,7 @@ def num_bytes(num_items: int, size: int) -> int:
 
 
 def open_image_cache(
-    source: DataSource, num_items: int, size: int, store: Path, progress: ReportProgress | None
+    source: DataSource, num_items: int, size: int, store: Path, progress: Report = lambda *_: None
 ) -> CachedImages:
     """Returns a source's images, decoded to `size` pixels now if no process has done so.
 
@@ -121,7 +119,7 @@ def _content_key(source: DataSource, store: Path) -> str:
 
 
 def _decode_all(
-    source: DataSource, num_items: int, size: int, progress: ReportProgress | None, building: Path
+    source: DataSource, num_items: int, size: int, progress: Report, building: Path
 ) -> None:
     """Writes the files of a folder of the store, all images from the first missing row on."""
     path, saved = building / "images.npy", building / PROGRESS
@@ -153,8 +151,7 @@ def _decode_all(
                     os.fsync(file.fileno())
                 with disk.whole_file(saved) as record:
                     record.write(json.dumps((done, bad)).encode())
-            if progress is not None:
-                progress(done, num_items)
+            progress(done, num_items)
     write(building / "bad.json", json.dumps(bad, indent=1))
     write_checksums(building)
     # Last: without this file all images would be decoded again after a kill.

@@ -13,7 +13,7 @@ from functools import cache
 from io import BytesIO
 from pathlib import Path
 from threading import Event
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from mtcon_ray.base.regular_file import open_regular
 from mtcon_ray.base.root_files import below, make_folder
@@ -34,7 +34,6 @@ LAG_SECONDS, RENEW_SECONDS, SUMMARY_SECONDS, SAVE_SECONDS = 5.0, 10.0, 20.0, 300
 CHUNK_BYTES = 16 << 20  # each read of an object is a request
 DATA_ATTEMPTS = 6  # of each request for data, with growing pauses
 GOOGLE_SECONDS = 30  # Google's client repeats a request for so long, by default for 15 minutes
-AS_IT_IS: dict[str, Any] = {"compression": None}  # by default a name in .gz means compression
 
 T = TypeVar("T")
 Tell = Callable[[int], None]  # called with the number of bytes of each part
@@ -127,7 +126,8 @@ class Objects:
         with (
             given as file,
             self.opened() as (files, base),
-            files.open_output_stream(f"{base}/{name}", **AS_IT_IS) as stream,
+            # By default a name in .gz means compression.
+            files.open_output_stream(f"{base}/{name}", compression=None) as stream,
         ):
             # An error of this disk would store the part before it. Readers check their files.
             while part := file.read(CHUNK_BYTES):
@@ -141,7 +141,7 @@ class Objects:
         make_folder(path.parent)
         with whole_file(path) as file, self.opened() as (files, base):
             place = f"{base}/{name}".rstrip("/")
-            with files.open_input_stream(place, **AS_IT_IS) as stream:
+            with files.open_input_stream(place, compression=None) as stream:
                 while data := stream.read(CHUNK_BYTES):
                     tell(file.write(data))
             if file.tell() != size:

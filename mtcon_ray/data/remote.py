@@ -18,6 +18,8 @@ from mtcon_ray.data.disk import build_folder
 from mtcon_ray.data.objects import Objects, Tell
 from mtcon_ray.errors import DataError
 
+Report = Callable[[int, int], None]  # called with the part done and the whole
+
 
 class Found(NamedTuple):
     """The objects at a URL.
@@ -64,7 +66,7 @@ def look(url: str, what: str) -> Found:
 
 
 def fetch(
-    found: Mapping[str, Found], store: Path, report: Callable[[int, int], None] | None = None
+    found: Mapping[str, Found], store: Path, report: Report = lambda *_: None
 ) -> dict[str, str]:
     """Downloads the objects not yet downloaded by any process. Returns the local paths.
 
@@ -79,8 +81,7 @@ def fetch(
         nonlocal done
         with turn:
             done += num_bytes
-            if report is not None:
-                report(done, total)
+            report(done, total)
 
     for each in missing:
         build_folder(each.place(store).parent, each.num_bytes, partial(each.download, tell))

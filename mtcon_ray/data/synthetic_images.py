@@ -12,9 +12,9 @@ from PIL import Image, ImageChops, ImageDraw
 
 VERSION = 3
 SUPERSAMPLING = 4
-# Number of blobs behind an object, probability of a bar over it, and standard deviation of pixel
-# noise, a share of full brightness.
-CLUTTER, OCCLUSION, NOISE = 1, 0.05, 0.04
+# Probability of a bar over an object, and standard deviation of pixel noise, a share of full
+# brightness.
+OCCLUSION, NOISE = 0.05, 0.04
 # Augmentation must not change labels: tilts stay distinct under a flip and a change of the aspect
 # ratio by 4/3, hues under a shift of 0.1. The sign of a tilt is random, so 30 also means -30.
 FACTORS = {
@@ -62,7 +62,7 @@ def draw(factors: dict[str, str], size: int, seed: list[int]) -> np.ndarray:
 
 def key_of(num_items: int, seed: int) -> str:
     """Returns the key of a data set of images. Another word in it would discard all caches."""
-    return f"drawn {VERSION} {(num_items, seed, CLUTTER, OCCLUSION, NOISE)}"
+    return f"drawn {VERSION} {(num_items, seed, 1, OCCLUSION, NOISE)}"
 
 
 def object_size(seed: list[int]) -> float:
@@ -72,10 +72,9 @@ def object_size(seed: list[int]) -> float:
 
 
 def _begin(rng: np.random.Generator, side: int) -> tuple[Image.Image, np.ndarray, float]:
-    """Returns the background with clutter, the object's centre [2] and half its length."""
+    """Returns the background with a blob, the object's centre [2] and half its length."""
     canvas = _background(rng, side)
-    for _ in range(CLUTTER):
-        _blob(canvas, rng)
+    _blob(canvas, rng)
     return canvas, rng.uniform(0.36, 0.64, 2), rng.uniform(0.36, 0.44)
 
 

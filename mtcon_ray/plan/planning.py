@@ -10,7 +10,8 @@ from typing import Any, NamedTuple
 
 from mtcon_ray.base.metrics import HEAD
 from mtcon_ray.base.paths import cache_folder, shown, stored_url
-from mtcon_ray.data.dataset import store_bytes
+from mtcon_ray.data.dataset import store_size
+from mtcon_ray.data.image_cache import num_bytes
 from mtcon_ray.data.labels import LabelTable
 from mtcon_ray.data.splits import SPLITS
 from mtcon_ray.errors import DataError
@@ -126,7 +127,7 @@ def make_plan(
         objective=labels.objective,
         select=spec.evaluate.select,
         evaluation=EVALUATION,
-        store_bytes=store_bytes(len(table), spec.data, spec.views.size),
+        store_bytes=num_bytes(len(table), store_size(spec.data, spec.views.size)),
         downloads=dict(downloads or {}),
         traffic=traffic,
         exchange=exchange,

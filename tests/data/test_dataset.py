@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from mtcon_ray.data.dataset import open_dataset, store_bytes, store_size
+from mtcon_ray.data.dataset import open_dataset, store_size
 from mtcon_ray.data.labels import LabelTable, add_label_noise
 from mtcon_ray.data.sources import SOURCES, DataSpec
 from mtcon_ray.errors import DataError
@@ -97,8 +97,8 @@ def test_an_empty_split_is_refused(files: Any) -> None:
 
 
 def test_images_are_not_enlarged_unless_asked_to() -> None:
-    """The stored side is 1.25 times the view's unless given. A pixel takes three bytes."""
-    assert store_bytes(10, SyntheticSpec(), 32) == 10 * 40 * 40 * 3
+    """The stored side is 1.25 times the view's unless given."""
+    assert store_size(SyntheticSpec(), 32) == 40
     spec = SOURCES["cifar10"].Spec.model_validate({"root": "/cifar"})
     assert [store_size(spec, view_size) for view_size in (16, 25, 26, 64)] == [20, 31, 32, 32]
     assert store_size(spec.model_copy(update={"store_size": 40}), 16) == 40

@@ -72,7 +72,7 @@ def test_images_are_decoded_once_in_order_and_read_only(tmp_path: Path) -> None:
     assert not stored.images.flags.writeable
     assert sorted(source.decoded) == list(range(150))
     assert (len(seen), seen[-1]) == (3, (150, 150))
-    again = open_image_cache(source, 150, 8, tmp_path, None)
+    again = open_image_cache(source, 150, 8, tmp_path)
     assert (again.images == stored.images).all()
     assert list(again.bad.items()) == [(2, "row 4: broken"), (70, "row 72: broken")]
     assert len(source.decoded) == 150
@@ -83,7 +83,7 @@ def test_content_is_hashed_once_per_signature(tmp_path: Path) -> None:
     source = CountingSource()
     for stamp, hashed in ((None, 1), (None, 2), ("a", 3), ("a", 3), ("b", 4)):
         source.stamp = stamp
-        open_image_cache(source, 3, 8, tmp_path, None)
+        open_image_cache(source, 3, 8, tmp_path)
         assert source.hashed == hashed
 
 
@@ -93,9 +93,9 @@ def test_a_full_disk_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.M
     with monkeypatch.context() as patch:
         patch.setattr(source, "decode", Mock(side_effect=OSError(errno.ENOSPC, "full")))
         with pytest.raises(ResourceError, match=r"cannot write the image store .*: full; set stor"):
-            open_image_cache(source, 150, 8, tmp_path, None)
+            open_image_cache(source, 150, 8, tmp_path)
     assert [path for path in tmp_path.iterdir() if path.suffix != ".lock"] == []
-    assert len(open_image_cache(source, 150, 8, tmp_path, None).images) == 150
+    assert len(open_image_cache(source, 150, 8, tmp_path).images) == 150
 
 
 def test_interrupted_decoding_continues_where_it_was_saved(
@@ -125,14 +125,14 @@ def test_room_is_needed_only_for_what_is_not_decoded(
     with pytest.raises(ResourceError, match="GB free"):
         check_room(source.signature(), 200, 101, tmp_path)
     assert check_room(source.signature(), 200, 100, tmp_path) is None
-    assert len(open_image_cache(source, 200, 100, tmp_path, None).images) == 200
+    assert len(open_image_cache(source, 200, 100, tmp_path).images) == 200
 
 
 def test_two_at_once_decode_once(tmp_path: Path) -> None:
     """One of three threads decodes; the others wait and map its result."""
     source = CountingSource(delay=0.05)
     with ThreadPoolExecutor(3) as pool:
-        tasks = [pool.submit(open_image_cache, source, 200, 8, tmp_path, None) for _ in range(3)]
+        tasks = [pool.submit(open_image_cache, source, 200, 8, tmp_path) for _ in range(3)]
     assert [task.result().images[199, 0, 0, 0] for task in tasks] == [199] * 3
     assert sorted(source.decoded) == list(range(200))
 
@@ -144,10 +144,10 @@ def test_a_disk_too_small_is_refused_before_writing(
     source = CountingSource()
     free_disk(monkeypatch, 19_199)
     with pytest.raises(ResourceError, match=r"needs 1\.92e-05 GB, .* has 1\.92e-05 GB free"):
-        open_image_cache(source, 100, 8, tmp_path, None)
+        open_image_cache(source, 100, 8, tmp_path)
     assert source.decoded == []
     free_disk(monkeypatch, 19_200)
-    assert len(open_image_cache(source, 100, 8, tmp_path, None).images) == 100
+    assert len(open_image_cache(source, 100, 8, tmp_path).images) == 100
 
 
 def the_folder(store: Path) -> Path:
@@ -178,22 +178,22 @@ def saved(array: np.ndarray) -> bytes:
 )
 def test_damage_is_named(tmp_path: Path, name: str, data: bytes | None, why: str) -> None:
     """The error is not the user's fault, and names the folder to delete."""
-    open_image_cache(CountingSource(), 3, 8, tmp_path, None)
+    open_image_cache(CountingSource(), 3, 8, tmp_path)
     folder = the_folder(tmp_path)
     (folder / name).unlink()
     if data is not None:
         (folder / name).write_bytes(data)
     with pytest.raises(StorageError, match=f"{folder} is damaged: .*{why}.*; delete it"):
-        open_image_cache(CountingSource(), 3, 8, tmp_path, None)
+        open_image_cache(CountingSource(), 3, 8, tmp_path)
     shutil.rmtree(folder)
-    assert len(open_image_cache(CountingSource(), 3, 8, tmp_path, None).images) == 3
+    assert len(open_image_cache(CountingSource(), 3, 8, tmp_path).images) == 3
 
 
 @pytest.mark.parametrize("damage", [b"", b"[]", b"{", b"[64]", b"[999, {}]", b'["64", {}]'])
 def test_decoding_whose_progress_is_damaged_begins_anew(tmp_path: Path, damage: bytes) -> None:
-    open_image_cache(CountingSource(), 100, 8, tmp_path, None)
+    open_image_cache(CountingSource(), 100, 8, tmp_path)
     building = the_folder(tmp_path).rename(the_folder(tmp_path).with_suffix(".building"))
     (building / PROGRESS).write_bytes(damage)
     source = CountingSource()
-    assert len(open_image_cache(source, 100, 8, tmp_path, None).images) == 100
+    assert len(open_image_cache(source, 100, 8, tmp_path).images) == 100
     assert len(source.decoded) == 100

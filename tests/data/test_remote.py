@@ -33,7 +33,7 @@ def spec(store: FolderStore, files: Any) -> DataSpec:
     return remote
 
 
-def fetched(spec: DataSpec, cache: Path, report: Any = None) -> dict[str, str]:
+def fetched(spec: DataSpec, cache: Path, report: Any = lambda *_: None) -> dict[str, str]:
     found = {field: look(url, f"data.{field}") for field, url in spec.urls().items()}
     return fetch(found, cache, report)
 

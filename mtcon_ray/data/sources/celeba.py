@@ -43,8 +43,8 @@ class CelebaSource(PhotosSource):
         _, columns = self._table
         return np.stack([v == 1 for v in columns.values()], axis=1).astype(np.uint8), (*columns,)
 
-    def encoded(self, label: str) -> tuple[np.ndarray, tuple[str, ...]]:
-        return (self._table[1][label] == 1).astype(np.int64), ("no", "yes")
+    def cells(self, label: str) -> np.ndarray:
+        return np.where(self._table[1][label] == 1, "yes", "no").astype(object)
 
     def read_split(self) -> np.ndarray:
         path = self.path("splits")

@@ -51,23 +51,21 @@ class FolderSource(FilesSource):
         return self.inside(found, self.files.root)
 
     @cached_property
-    def _folders(self) -> tuple[dict[str, Split], np.ndarray]:
-        """The splits of `folders_of`, and each image's folder at each level, object [N, levels]."""
+    def _folders(self) -> tuple[dict[str, Split], list[list[str]]]:
+        """The splits of `folders_of`, and each image's folder at each level."""
         wanted = self.spec.level_names
         split_of, folders = folders_of(self.names)
-        if not wanted:  # no labels, so any depth
-            return split_of, np.empty((len(folders), 0), dtype=object)
         for name, parts in zip(self.names, folders, strict=True):
-            if len(parts) != len(wanted):
+            if wanted and len(parts) != len(wanted):  # without labels any depth
                 tops = "{" + ",".join(sorted(split_of)) + "}/" if split_of else ""
                 raise DataError(
                     f"each image of {self.spec.images} must lie in folders {tops}"
                     f"{'/'.join(wanted)}, got {name}; name every level of folders in data.levels"
                 )
-        return split_of, np.array(folders, dtype=object).reshape(len(folders), len(wanted))
+        return split_of, [parts[: len(wanted)] for parts in folders]
 
     def read_labels(self) -> LabelTable:
-        columns = dict(zip(self.spec.level_names, self._folders[1].T, strict=True))
+        columns = dict(zip(self.spec.level_names, zip(*self._folders[1], strict=True), strict=True))
         labels, classes, warnings = {}, {}, self._warnings()
         for level in (*self.spec.tasks, *self.spec.held_out):
             labels[level], classes[level] = encode_classes(Column.of(columns[level]))

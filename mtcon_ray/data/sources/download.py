@@ -66,10 +66,6 @@ class DownloadSource(DataSource):
         """Returns a random split, int8 [N], with the same shares in each stratum."""
         return stratified_split(strata, groups, SPLIT_FRACTIONS, self.spec.seed)
 
-    def encoded(self, label: str) -> tuple[np.ndarray, tuple[str, ...]]:
-        """Returns each item's class index, int64 [N], MISSING where unknown, and class names."""
-        return encode_classes(Column.of(self.cells(label)))
-
     def bits(self) -> tuple[np.ndarray, tuple[str, ...]]:
         """Returns the bits of the label set, uint8 [N, L], and its L names."""
         raise NotImplementedError
@@ -81,7 +77,7 @@ class DownloadSource(DataSource):
     def read_labels(self) -> LabelTable:
         spec, names = self.spec, tuple(self.names)
         columns = (*spec.tasks, *spec.held_out)
-        found = {c: self.encoded(c) for c in columns if c not in spec.sets}
+        found = {c: encode_classes(Column.of(self.cells(c))) for c in columns if c not in spec.sets}
         sets = {c: self.bits() for c in columns if c in spec.sets}
         table = LabelTable(
             names=names,

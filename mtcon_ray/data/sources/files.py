@@ -5,6 +5,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import ClassVar
 
 import numpy as np
 
@@ -22,7 +23,6 @@ CHECK_THREADS = 8
 # If 10 % of images are corrupt, a sample of 50 contains a corrupt image with probability 99.5 %.
 # Decoding 50 large photographs takes one to two seconds.
 SAMPLE = 50
-__all__ = ["SOURCES", "DataSource", "DataSpec", "LabelTable"]
 
 
 class DataSource(Configured, ABC):
@@ -89,8 +89,12 @@ SOURCES: Table[DataSource] = SPECS
 
 
 class FilesSource(DataSource):
-    """Base class of the kinds of data with images as files in a folder or an archive."""
+    """Base class of the kinds of data with images as files in a folder or an archive.
 
+    allow_truncated makes the missing end of a JPEG grey.
+    """
+
+    allow_truncated: ClassVar[bool] = False
     spec: FilesSpec
 
     @property
@@ -109,18 +113,11 @@ class FilesSource(DataSource):
 
     def key_details(self) -> str:
         """Returns text that changes if the pixels from the same files or `describe` change."""
-        return ""
+        return "truncated True" if self.allow_truncated else ""
 
     def likely_cause(self, absent: Sequence[str]) -> str:
         """Returns a line with the likely cause of absent names, "" if none is recognised."""
         return ""
-
-    def decode_file(self, row: int, data: bytes, size: int) -> np.ndarray:
-        """Returns the image of a row, uint8 [size, size, 3], from the content of its file.
-
-        Raises UnreadableImageError if it cannot be decoded.
-        """
-        return decode_image(data, size, self.spec.resize)
 
     def inside(self, names: list[str], where: Path) -> list[str]:
         """Returns the names. Raises DataError, citing `where`, if a name lies outside `files`."""
@@ -174,11 +171,11 @@ class FilesSource(DataSource):
 
     def decode(self, rows: Sequence[int], size: int) -> tuple[np.ndarray, dict[int, str]]:
         images = np.zeros((len(rows), size, size, 3), dtype=np.uint8)
-        reasons = {}
+        reasons, resize, cut = {}, self.spec.resize, self.allow_truncated
         for place, row in enumerate(rows):
             try:
                 data = self.files.read(self.names[row])
-                images[place] = self.decode_file(row, data, size)
+                images[place] = decode_image(data, size, resize, allow_truncated=cut)
             except UnreadableImageError as error:
                 reasons[row] = f"{self.describe(row)}: {error}"
         return images, reasons

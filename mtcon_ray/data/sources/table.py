@@ -182,11 +182,6 @@ class TableSource(FilesSource):
         # The CSV's row numbers, because cached reasons of bad images quote them.
         return hashlib.sha256(self.table.rows.tobytes()).hexdigest()
 
-    def check_images(self, size: int) -> tuple[dict[int, str], str]:
-        if URL.match(self.spec.images):
-            return {}, ""  # not downloaded yet
-        return super().check_images(size)
-
 
 def columns_of_files(table: TableFile, files: ImageFiles) -> Iterator[str]:
     """Yields each column that names existing files in more than half of a sample of its rows."""

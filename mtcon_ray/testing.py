@@ -248,20 +248,21 @@ def check_resume(spec: RunSpec, store: Path, folder: Path) -> None:
 
 def _without(batch: Batch, task: str) -> Batch:
     """Returns the batch with all labels of a task unknown."""
-    missing = {torch.int64: MISSING, torch.uint8: UNKNOWN_BIT}
 
     def unknown(name: str, y: Tensor) -> Tensor:
-        return torch.full_like(y, missing.get(y.dtype, torch.nan)) if name == task else y
+        missing = UNKNOWN_BIT if name in batch.label_sets else MISSING
+        return torch.full_like(y, missing) if name == task else y
 
     return _changed(batch, unknown)
 
 
 def _changed(batch: Batch, change: Callable[[str, Tensor], Tensor]) -> Batch:
     """Returns the batch with a change of each task's labels, given the task and its labels."""
-    columns: dict[str, Any] = {}
-    for kind in ("labels", "label_sets", "numbers"):
-        columns[kind] = {task: change(task, y) for task, y in getattr(batch, kind).items()}
-    return replace(batch, **columns)
+    labels, label_sets = (
+        {task: change(task, y) for task, y in column.items()}
+        for column in (batch.labels, batch.label_sets)
+    )
+    return replace(batch, labels=labels, label_sets=label_sets)
 
 
 def _gradients(run: Trainer) -> dict[str, Tensor]:

@@ -42,9 +42,8 @@ data:
   csv: labels.csv
   images: {images}
   tasks: [colour, tags]
-  held_out: [price]
+  held_out: [brand]
   multi_hot: {{tags: tags}}
-  continuous: [price]
   max_bad_images: 0.1
 views: {{size: 16, crop_scale: [0.4, 1.0]}}
 model: {{encoder: {{name: small, width: 4}}, head_dim: 8}}
@@ -92,14 +91,14 @@ def write_shop(folder: Path) -> None:
     """Writes images, labels and specs to a new folder."""
     rng = np.random.default_rng(0)
     (folder / "images").mkdir(parents=True)
-    rows = ["image,split,colour,tags,price"]
+    rows = ["image,split,colour,tags,brand"]
     for index in range(NUM_IMAGES):
         name = f"{index}.{'jpg' if index % 2 else 'png'}"
         pixels = rng.integers(0, 255, (SIDE, SIDE, 3), dtype=np.uint8)
         Image.fromarray(pixels).save(folder / "images" / name)
         split = ("train", "train", "train", "val", "test")[index % 5]
-        cells = (name, split, f"c{index // 5 % 2}", ("new|red", "old")[index // 10 % 2], index / 4)
-        rows.append(",".join(map(str, cells)))
+        tags, brand = ("new|red", "old")[index // 10 % 2], f"b{index // 15 % 2}"
+        rows.append(",".join((name, split, f"c{index // 5 % 2}", tags, brand)))
     (folder / TABLE).write_text("\n".join(rows) + "\n", encoding="utf-8")
     with tarfile.open(folder / TAR, "w") as tar:
         for path in sorted((folder / "images").iterdir()):

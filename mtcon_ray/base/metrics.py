@@ -9,11 +9,10 @@ import unicodedata
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from itertools import count
-from statistics import fmean
 from typing import Literal, NamedTuple
 
-# Kind of a task's labels: a class of several, a set of labels (multi-label), or a number.
-Kind = Literal["classes", "set", "number"]
+# Kind of a task's labels: a class of several, or a set of labels (multi-label).
+Kind = Literal["classes", "set"]
 
 LOSS = "loss"
 LEARNING_RATE = "lr"
@@ -33,14 +32,14 @@ BEST = "val/best"
 PROBE_GRADIENT = "probe/gradient"
 # Number of features on which the probes of the test evaluation are fitted.
 PROBE_FEATURES = "probe/features"
-# Score by kind of label: accuracy, mean average precision of a label set, R^2 of a number.
-SCORES = {"classes": "accuracy", "set": "map", "number": "r2"}
+# Score by kind of label: accuracy, or mean average precision of a label set.
+SCORES = {"classes": "accuracy", "set": "map"}
 # In place of a split: the test items in the space of the task's own head.
 HEAD = "head"
 # The accuracy of a vote of the nearest training items.
 KNN = "knn"
 # Display name of the score by kind of label.
-TITLES = {"classes": "accuracy", "set": "mAP", "number": "R²"}
+TITLES = {"classes": "accuracy", "set": "mAP"}
 # Metrics of `search.objective`: the score by kind of label, and metrics of classes.
 SCORE = "score"
 RETRIEVAL = ("recall_at_1", "recall_at_5", "recall_at_10", "r_precision", "map_at_r")
@@ -82,17 +81,17 @@ class Labels(NamedTuple):
         The name of a task takes precedence. An unknown term has the metric "". A metric has no
         tasks if it needs classes, and the named tasks have none.
 
-        >>> labels = Labels(("shape", "price"), (), {"shape": "classes", "price": "number"})
-        >>> labels.scored("price"), labels.scored("knn"), labels.scored("knn/price")
-        (('score', ('price',)), ('knn', ('shape',)), ('knn', ()))
+        >>> labels = Labels(("shape", "tags"), (), {"shape": "classes", "tags": "set"})
+        >>> labels.scored("tags"), labels.scored("knn"), labels.scored("knn/tags")
+        (('score', ('tags',)), ('knn', ('shape',)), ('knn', ()))
         """
         if term in self.tasks:
             return SCORE, (term,)
         for metric in METRICS:
             named = [t for t in self.tasks if term in (metric, f"{metric}/{t}")]
             if named:
-                kinds = SCORES if metric == SCORE else ("classes",)
-                return metric, tuple(task for task in named if self.kinds[task] in kinds)
+                fit = [t for t in named if metric == SCORE or self.kinds[t] == "classes"]
+                return metric, tuple(fit)
         return "", ()
 
     @property
@@ -153,26 +152,6 @@ def objective(values: Mapping[str, float]) -> float | None:
     return next((values[name] for name in names if name in values), None)
 
 
-def mean_score(scores: Mapping[str, float], weights: Mapping[str, float] | None = None) -> float:
-    """Returns the mean of scores. A negative score (R^2 of a number) counts as 0.
-
-    With weights, scores without a weight do not count, and a single score is returned unchanged.
-
-    >>> mean_score({"shape": 0.5, "price": -3.0})
-    0.25
-    >>> mean_score({"shape": 0.5, "price": -3.0}, {"shape": 3, "price": 1})
-    0.375
-    >>> mean_score({"shape": 0.5, "price": -3.0}, {"price": 1})
-    -3.0
-    """
-    if weights and len(weights) == 1:
-        return scores[next(iter(weights))]
-    # R^2 has no lower bound, so a single bad number would outweigh all other tasks in the mean.
-    if not weights:
-        return fmean(max(0.0, value) for value in scores.values())
-    return fmean((max(0.0, scores[name]) for name in weights), weights.values())
-
-
 def loss(task: str) -> str:
     """Returns the name of the unweighted loss of a task."""
     return f"loss/{task}"
@@ -194,7 +173,7 @@ def retrieval(space: str, name: str, label: str) -> str:
 
 
 def score(kind: str, split: str, label: str) -> str:
-    """Returns the name of a label's score: accuracy, map for a label set, r2 for a number.
+    """Returns the name of a label's score: accuracy, or map for a label set.
 
     split is `val`, `test`, `heldout`, or `train` for a probe's score on its own training items.
     """

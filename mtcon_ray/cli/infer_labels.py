@@ -1,4 +1,4 @@
-"""Inference of the labels among the columns of a table: classes, label sets and numbers.
+"""Inference of the labels among the columns of a table: classes and label sets.
 
 A column is given by its texts: the number of its cells with each text, without empty cells.
 """
@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from mtcon_ray.data.cells import LARGEST_NUMBER, MINUS_ONE, bit_of, is_printed_list, parts_of
+from mtcon_ray.data.cells import MINUS_ONE, bit_of, is_printed_list, parts_of
 from mtcon_ray.data.labels import LabelTable, check_label
 from mtcon_ray.data.sources.table import TableSource
 from mtcon_ray.data.table_file import TableFile
@@ -21,14 +21,15 @@ SEPARATORS = (LIST_SEPARATOR, ";", ",")
 DECIMAL = re.compile(r"[-+]?\d+\.\d+([eE][-+]?\d+)?")
 # Columns with fewer rows per class are no labels.
 LEAST_ROWS_PER_CLASS = 5
-# More whole numbers such as 12.0 in a column are numbers, fewer are classes.
+# More whole numbers such as 12.0 in a column are measures, fewer are classes.
 MAX_WHOLE = 20
 MANY_BITS = 8
 # Columns with more texts are not looked at as bits.
 MAX_BIT_TEXTS = 20
 BY_HAND = (
-    "a label has two classes or more that repeat; to write a spec by hand, also for training "
-    "without labels, start from `mtcon-ray init --synthetic` and the page 'Your own data'"
+    "a label has two classes or more that repeat, and no decimals (write classes of their ranges "
+    "into the table); to write a spec by hand, also for training without labels, start from "
+    "`mtcon-ray init --synthetic` and the page 'Your own data'"
 )
 
 
@@ -41,18 +42,17 @@ class Labels(NamedTuple):
     classes: dict[str, int]
     sets: dict[str, list[str] | str]
     separator: str
-    continuous: tuple[str, ...]
 
     @property
     def tasks(self) -> tuple[str, ...]:
-        """Labels to train on: classes and lists, or else bits, or else numbers."""
+        """Labels to train on: classes and lists, or else bits."""
         lists = [name for name, found in self.sets.items() if isinstance(found, str)]
-        return (*self.classes, *lists) or tuple(self.sets) or self.continuous
+        return (*self.classes, *lists) or tuple(self.sets)
 
     @property
     def used(self) -> set[str]:
         """The columns used as labels in the spec."""
-        columns = {*self.classes, *self.continuous}
+        columns = {*self.classes}
         for found in self.sets.values():
             columns.update([found] if isinstance(found, str) else found)
         return columns
@@ -65,8 +65,6 @@ class Labels(NamedTuple):
             fields["multi_hot"] = self.sets
         if self.separator != LIST_SEPARATOR:
             fields["multi_hot_separator"] = self.separator
-        if self.continuous:
-            fields["continuous"] = [*self.continuous]
         return fields
 
     def read(self, fields: Mapping[str, Any], file: TableFile) -> tuple[LabelTable, "Labels"]:
@@ -105,11 +103,12 @@ def guess_labels(columns: Mapping[str, Texts]) -> Labels:
     if bits := _columns_of_bits(columns):
         name = "attributes_" if "attributes" in columns else "attributes"
         sets[name] = bits
-    others = {c: texts for c, texts in columns.items() if c not in (*sets, *bits)}
-    numbers = [c for c, texts in others.items() if _is_measure(texts)]
-    classes = {c: len(t) for c, t in others.items() if c not in numbers and _repeats(t)}
-    continuous = tuple(c for c in numbers if len(columns[c]) > 1)
-    return Labels(classes, sets, separator, continuous)
+    classes = {
+        c: len(texts)
+        for c, texts in columns.items()
+        if c not in (*sets, *bits) and _repeats(texts) and not _is_measure(texts)
+    }
+    return Labels(classes, sets, separator)
 
 
 def _columns_of_bits(columns: Mapping[str, Texts]) -> list[str]:
@@ -153,9 +152,7 @@ def _is_measure(texts: Texts) -> bool:
     """
     if not texts or not all(map(DECIMAL.fullmatch, texts)):
         return False
-    numbers = [*map(float, texts)]
-    is_class = len(numbers) <= MAX_WHOLE and all(map(float.is_integer, numbers))
-    return not is_class and max(map(abs, numbers)) <= LARGEST_NUMBER
+    return len(texts) > MAX_WHOLE or not all(float(text).is_integer() for text in texts)
 
 
 def can_be_learnt(table: LabelTable, label: str) -> bool:

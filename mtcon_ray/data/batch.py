@@ -19,8 +19,6 @@ class Batch:
 
     labels[task] is int64 [B], MISSING (-1) where unknown.
     label_sets[task] is uint8 [B, L] of 0 and 1, UNKNOWN_BIT (255) where unknown.
-    numbers[task] is float32 [B], NaN where unknown, standardised by the training split's mean and
-    standard deviation.
     condition is int64 [B] in a batch of triplets, else None: the task of each triplet, as an index
     into the tasks with classes.
 
@@ -31,13 +29,11 @@ class Batch:
     labels: dict[str, Tensor]
     num_items: int
     label_sets: dict[str, Tensor] = field(default_factory=dict)
-    numbers: dict[str, Tensor] = field(default_factory=dict)
     condition: Tensor | None = None
 
     def tensors(self) -> list[Tensor]:
         """Returns all labels, in a fixed order."""
-        columns = (self.labels, self.label_sets, self.numbers)
-        given = [values for column in columns for values in column.values()]
+        given = [*self.labels.values(), *self.label_sets.values()]
         return given if self.condition is None else [*given, self.condition]
 
 

@@ -1,4 +1,4 @@
-"""Meaning of a cell's text: nothing, yes or no, a number, a class or a list of names.
+"""Meaning of a cell's text: nothing, yes or no, a class or a list of names.
 
 Readers of tables and `init` use the same definition.
 """
@@ -18,8 +18,6 @@ BITS = {"1": 1, "true": 1, "yes": 1, "0": 0, "-0": 0, "false": 0, "no": 0, "-1":
 ZERO_DECIMALS = re.compile(r"(?<=[01])\.0+$")
 # A list as a program prints it, such as [3, 1] or ['cat', 'dog'].
 PRINTED_LIST = re.compile(r"\[[^]]*\]|\{[^}]*\}|\([^)]*\)|\[\s*[\[{(].*\]", re.DOTALL)
-# The square of a larger number, summed over a large table, exceeds float64.
-LARGEST_NUMBER = 1e150
 
 
 def words_for_nothing(names: Iterable[str]) -> set[str]:

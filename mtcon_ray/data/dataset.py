@@ -33,7 +33,7 @@ class Dataset:
 
     @property
     def sizes(self) -> dict[str, int]:
-        """Number of classes, of labels in a set, or 1 for a number, by task."""
+        """Number of classes, or of labels in a set, by task."""
         return {task: self.table.size_of(task) for task in self.tasks}
 
 

@@ -32,7 +32,6 @@ class LabelTable:
     has an output for them.
     multi_hot[name] is uint8 [N, L] of 0 and 1, UNKNOWN_BIT (255) where unknown. Its L names are in
     multi_hot_names[name].
-    continuous[column] is float64 [N], NaN where unknown.
     split is int8 [N], an index into SPLITS, LEFT_OUT (-1) for items without a split, outside of
     data.fraction, or with an unreadable image.
     names are the items' names, such as their image paths.
@@ -44,7 +43,6 @@ class LabelTable:
     split: np.ndarray
     multi_hot: dict[str, np.ndarray] = field(default_factory=dict)
     multi_hot_names: dict[str, tuple[str, ...]] = field(default_factory=dict)
-    continuous: dict[str, np.ndarray] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()
     split_origin: str = ""  # where the splits come from, in words
     unseen: dict[str, tuple[str, ...]] = field(default_factory=dict)
@@ -54,39 +52,20 @@ class LabelTable:
 
     def kind_of(self, name: str) -> Kind:
         """Returns the kind of the labels of this name."""
-        if name in self.labels:
-            return "classes"
-        return "set" if name in self.multi_hot else "number"
+        return "set" if name in self.multi_hot else "classes"
 
     def known(self, name: str) -> np.ndarray:
         """Returns a mask of the items with a known label, bool [N].
 
         A label set is known if any of its bits is known.
         """
-        if name in self.labels:
-            return np.asarray(self.labels[name] != MISSING)
         if name in self.multi_hot:
             return np.asarray((self.multi_hot[name] != UNKNOWN_BIT).any(axis=1))
-        return np.asarray(~np.isnan(self.continuous[name]))
-
-    def standardised(self, name: str) -> np.ndarray:
-        """Returns (x - mean) / deviation of a column of numbers, float64 [N].
-
-        Mean and standard deviation are computed on the train split.
-        """
-        mean, deviation = self.moments(name)
-        return np.asarray((self.continuous[name] - mean) / deviation)
-
-    def moments(self, name: str) -> tuple[float, float]:
-        """Returns mean and population standard deviation of a column of numbers in train."""
-        train = self.continuous[name][self.rows("train")]
-        return float(np.nanmean(train)), float(np.nanstd(train))
+        return np.asarray(self.labels[name] != MISSING)
 
     def size_of(self, name: str) -> int:
-        """Returns the number of classes in train and val, of labels in a set, or 1 for a number."""
-        if name in self.classes:
-            return len(self.classes[name])
-        return len(self.multi_hot_names[name]) if name in self.multi_hot_names else 1
+        """Returns the number of classes in train and val, or of labels in a set."""
+        return len((self.classes | self.multi_hot_names)[name])
 
     def rows(self, split: Split) -> np.ndarray:
         """Returns the indices of the items of a split, ascending int64."""
@@ -210,7 +189,7 @@ def _check(table: LabelTable, spec: DataSpec) -> None:
         check_label(table, name, ", or raise data.fraction" if spec.fraction < 1 else "")
 
 
-_WHAT = {"classes": "label column", "set": "label set", "number": "column of numbers"}
+_WHAT = {"classes": "label column", "set": "label set"}
 
 
 def check_label(table: LabelTable, name: str, way_out: str = "") -> None:
@@ -241,10 +220,8 @@ def _constant(table: LabelTable, name: str) -> str:
         bits = table.multi_hot[name][rows]
         varies = ((bits == 0).any(axis=0) & (bits == 1).any(axis=0)).any()
         return "" if varies else "the same in all items"
-    first, *others = np.unique((table.labels | table.continuous)[name][rows])
-    if others:
-        return ""
-    return f"only {table.classes[name][first]!r}" if name in table.classes else f"only {first:g}"
+    first, *others = np.unique(table.labels[name][rows])
+    return "" if others else f"only {table.classes[name][first]!r}"
 
 
 def _absences(table: LabelTable) -> Iterator[str]:
@@ -300,7 +277,7 @@ def fingerprint(table: LabelTable, content_key: str, size: int) -> str:
     """Returns a hex digest of images, stored size, labels, class names and splits."""
     total = hashlib.sha256(f"{content_key} {size}".encode())
     total.update(table.split.tobytes())
-    for kind in (table.labels, table.multi_hot, table.continuous):
+    for kind in (table.labels, table.multi_hot):
         for name in sorted(kind):
             total.update(name.encode() + b"\0" + kind[name].tobytes())
     # Unseen classes only if they exist: the fingerprints of all other tables must not change.

@@ -29,7 +29,7 @@ from mtcon_ray.errors import StorageError
 from mtcon_ray.spec.data.base import DataSpec
 
 SETS, SETS_TAG = "sets", "mtcon.data_sets"  # a folder of the store, and a tag of the sweep
-ARRAYS = ("labels", "multi_hot", "continuous")
+ARRAYS = ("labels", "multi_hot")
 NAMES = ("names", "classes", "multi_hot_names", "warnings", "split_origin", "unseen")
 WEIGHTS = "weights"  # a folder of a sweep in an object store, see `models/encoders/base.py`
 # Folder of images and fingerprint of each prepared data set, by `data_key`.

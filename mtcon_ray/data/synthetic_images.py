@@ -24,7 +24,7 @@ FACTORS = {
     "tilt": ("0", "30", "60", "90"),
     "mark": ("bars", "disc", "plus", "ring"),
 }
-# Binary attributes: name -> (factor, its classes with the attribute). "large" is size > LARGE.
+# Binary attributes: name -> (factor, its classes with the attribute). "large" is a size > LARGE.
 ATTRIBUTES = {
     "angular": ("shape", ("cross", "hourglass", "rectangle", "triangle")),
     "convex": ("shape", ("ellipse", "rectangle", "triangle")),

@@ -1,6 +1,5 @@
 """Tables as columns of strings. Errors number rows as a spreadsheet does."""
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -148,24 +147,3 @@ def read_lists(table: TableFile, column: str, separator: str) -> tuple[np.ndarra
         row[[place[part] for part in parts]] = 1
     bits[[not parts for parts in lists]] = UNKNOWN_BIT
     return bits[cells.codes], names
-
-
-def read_numbers(table: TableFile, column: str) -> np.ndarray:
-    """Returns a column of numbers, float64 [N], NaN where empty.
-
-    Raises DataError if the column is absent or a cell is neither empty nor a finite number.
-    """
-    cells = table.column(column)
-    numbers = cells.mapped(_number, float)
-    bad = cells.mapped(bool, bool) & ~(np.abs(numbers) <= meaning.LARGEST_NUMBER)
-    rule = f"hold finite numbers or nothing, at most {meaning.LARGEST_NUMBER:g}"
-    table.refuse(bad, column, rule)
-    return numbers
-
-
-def _number(text: str) -> float:
-    """Returns the number that a text holds, NaN for any other text."""
-    try:
-        return math.nan if "_" in text else float(text)
-    except ValueError:
-        return math.nan

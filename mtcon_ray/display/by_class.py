@@ -35,12 +35,12 @@ class Part(NamedTuple):
 
 
 def parts(results: SweepResults) -> Iterator[Part]:
-    """Yields a part for each label of the winner with stored predictions, except for numbers."""
+    """Yields a part for each label of the winner with stored predictions."""
     winner, labels = results.winner, results.labels
     stored = load_predictions(results.predictions_of(winner)) if winner else None
     for label, place in measured(labels, winner.last_metrics).items() if winner else ():
         found = (stored or {}).get(place)
-        if found is not None and kind_of(found.truth) != "number":
+        if found is not None:
             make = _of_set if kind_of(found.truth) == "set" else _of_classes
             yield make(f"{show.label_title(labels, label)}, {WORDS[place[0]]}", found)
 

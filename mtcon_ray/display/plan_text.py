@@ -66,7 +66,7 @@ def data_lines(data: DataSpec, plan: Plan) -> list[Row]:
 
     The plan of a received sweep may lack labels.
     """
-    words = {"classes": "{} classes", "set": "{} labels", "number": "a number"}
+    words = {"classes": "{} classes", "set": "{} labels"}
 
     def labels(columns: tuple[str, ...]) -> str:
         known = [c for c in columns if c in plan.kinds.keys() & plan.classes.keys()]

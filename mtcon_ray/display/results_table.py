@@ -67,8 +67,7 @@ def score_columns(results: SweepResults, values: Mapping[str, float]) -> dict[st
     sizes, majority = (plan.classes, plan.majority) if plan else ({}, {})
     found = measured(labels, values)
     units = {"classes": "", "set": " labels"}
-    kinds = {label: labels.kinds[label] for label in found if label in sizes}
-    extents = {c: f"{sizes[c]}{units[kind]}" for c, kind in kinds.items() if kind in units}
+    extents = {c: f"{sizes[c]}{units[labels.kinds[c]]}" for c in found if c in sizes}
     table = {
         "": [WORDS[split] for split, _ in found.values()],
         "label": [show.label_title(labels, label) for label in found],

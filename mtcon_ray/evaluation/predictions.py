@@ -5,8 +5,8 @@ predictions.npz holds plain arrays with an entry for each of the n test items wi
 
 fingerprint                       of the data
 <test|heldout>/<label>/rows       int64 [n], the items' rows in the table of labels, ascending
-<test|heldout>/<label>/truth      class codes [n], or bits uint8 [n, L], 255 unknown, or numbers [n]
-<test|heldout>/<label>/predicted  class codes [n], or numbers [n]
+<test|heldout>/<label>/truth      class codes [n], or bits uint8 [n, L], 255 unknown
+<test|heldout>/<label>/predicted  class codes [n]
 <test|heldout>/<label>/scores     float32 [n, L] instead, of a label set
 <test|heldout>/<label>/names      JSON list of the classes by code, or of the set's labels
 """
@@ -23,23 +23,21 @@ from mtcon_ray.base.metrics import Kind
 from mtcon_ray.base.root_files import below
 from mtcon_ray.data.disk import whole_file
 
-PREDICTED = {"classes": "predicted", "number": "predicted", "set": "scores"}
+PREDICTED = {"classes": "predicted", "set": "scores"}
 
 
 def kind_of(truth: np.ndarray) -> Kind:
-    """Returns the kind of a label from the shape and type of its true values."""
-    if truth.ndim == 2:
-        return "set"
-    return "number" if truth.dtype.kind == "f" else "classes"
+    """Returns the kind of a label from the shape of its true values."""
+    return "set" if truth.ndim == 2 else "classes"
 
 
 @dataclass(frozen=True)
 class LabelPredictions:
     """A label's true values and a training's predictions, arrays as in the file.
 
-    `names` are the names of the classes or of the set's labels, () for a number and in files
-    without names. Raises ValueError unless all arrays hold numbers of the same items, and the
-    names are texts.
+    `names` are the names of the classes or of the set's labels, () in files without names. Raises
+    ValueError unless all arrays hold numbers of the same items, true values are whole numbers, and
+    the names are texts.
     """
 
     rows: np.ndarray
@@ -50,7 +48,7 @@ class LabelPredictions:
     def __post_init__(self) -> None:
         arrays, shape = (self.rows, self.truth, self.predicted), self.truth.shape
         fits = [array.shape for array in arrays] == [shape[:1], shape, shape]
-        are_numbers = all(array.dtype.kind in "iuf" for array in arrays)
+        are_numbers = self.truth.dtype.kind in "iu" and all(a.dtype.kind in "iuf" for a in arrays)
         if not (len(shape) in (1, 2) and fits and are_numbers):
             raise ValueError("arrays must be numbers of the same items")
         if not (isinstance(self.names, list | tuple) and all(type(n) is str for n in self.names)):

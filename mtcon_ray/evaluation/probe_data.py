@@ -78,7 +78,6 @@ def majority_shares(table: LabelTable, labels: Iterable[str]) -> dict[str, float
 
     For classes it is the share of the most frequent class among the classes in train or val. For
     a label set it is the mean share of positives, the mean average precision of a random ranking.
-    Numbers are absent.
     """
     shares: dict[str, float] = {}
     test = table.rows("test")
@@ -87,7 +86,7 @@ def majority_shares(table: LabelTable, labels: Iterable[str]) -> dict[str, float
         if label in table.labels:
             counts = np.bincount(table.labels[label][rows])
             shares[label] = float(counts[: table.size_of(label)].max() / len(rows))
-        elif label in table.multi_hot:
+        else:
             bits_NL = table.multi_hot[label][rows]
             num_known_L = (bits_NL != UNKNOWN_BIT).sum(axis=0)
             # A label without known values scores 0, as in `mean_average_precision`.

@@ -5,6 +5,7 @@ from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import product
 from pathlib import Path
+from statistics import fmean
 
 import numpy as np
 import torch
@@ -19,7 +20,7 @@ from mtcon_ray.evaluation.features import evaluating, extract_features, rankme
 from mtcon_ray.evaluation.logistic import fit, train_probes
 from mtcon_ray.evaluation.neighbours import neighbours_correct, retrieval
 from mtcon_ray.evaluation.predictions import LabelPredictions, Predictions, save_predictions
-from mtcon_ray.evaluation.probe import Fit, LabelledFeatures, LinearProbe, train_number_probe
+from mtcon_ray.evaluation.probe import Fit, LabelledFeatures, LinearProbe
 from mtcon_ray.evaluation.probe_data import rows_with_any, short_probe_rows
 from mtcon_ray.models.network import Network
 from mtcon_ray.spec.evaluate import ConvergedProbeSpec, EvaluateSpec
@@ -50,23 +51,16 @@ class Measurement:
     def fit(self) -> Fit:
         """Returns a probe for each label, of the type for its kind.
 
-        Softmax for classes, sigmoids for a label set, ridge regression for a number. Raises
-        DivergedError if a feature or a logit is not finite.
+        Softmax for classes, sigmoids for a label set. Raises DivergedError if a feature or a logit
+        is not finite.
         """
         recipe = self.spec.probe
-        numbers = [label for label in self.places if self.table.kind_of(label) == "number"]
         num_classes = {label: len(names) for label, names in self.table.classes.items()}
-        labels = {label: y for label, y in self.train.labels.items() if label not in numbers}
-        train = LabelledFeatures(self.train.features, labels)
         if isinstance(recipe, ConvergedProbeSpec):
-            found = fit(train, num_classes, recipe.penalties, val=self.val)
-        else:
-            assert self.val is not None, "SGD chooses its epoch on val"
-            probes = train_probes(train, num_classes, recipe, seed=self.seed, val=self.val)
-            found = Fit(probes, None)
-        for label in numbers:
-            found.probes[label] = train_number_probe(label, self.train, val=self.val)
-        return found
+            return fit(self.train, num_classes, recipe.penalties, val=self.val)
+        assert self.val is not None, "SGD chooses its epoch on val"
+        probes = train_probes(self.train, num_classes, recipe, seed=self.seed, val=self.val)
+        return Fit(probes, None)
 
     def neighbours(self) -> dict[str, float]:
         """Returns the k-nearest-neighbour accuracy of each label with classes, by metric name."""
@@ -129,22 +123,18 @@ class Measurement:
     def predictions(self, probes: Mapping[str, LinearProbe]) -> Predictions:
         """Returns the probes' predictions of the items of test, by (split, label).
 
-        Numbers are in the column's own unit. Raises DivergedError if a logit or prediction is not
-        finite.
+        Raises DivergedError if a logit is not finite.
         """
         found, table = {}, self.table
         rows = rows_with_any(table, "test", tuple(self.places))
         for label, probe in probes.items():
             is_known = table.known(label)[rows]
             known = LabelledFeatures(self.measured.features[is_known], {})
-            truth = (table.labels | table.multi_hot | table.continuous)[label][rows[is_known]]
+            truth = (table.labels | table.multi_hot)[label][rows[is_known]]
             predicted = probe.predicted(known)
             if probe.kind == "set":
                 predicted = predicted.float()
-            elif probe.kind == "number":
-                mean, deviation = table.moments(label)
-                predicted = mean + deviation * predicted
-            seen = (table.classes | table.multi_hot_names).get(label, ())
+            seen = (table.classes | table.multi_hot_names)[label]
             names = (*seen, *table.unseen.get(label, ()))
             arrays = rows[is_known], truth, predicted.cpu().numpy()
             found[self.places[label]] = LabelPredictions(*arrays, names)
@@ -189,11 +179,10 @@ class Evaluation:
         have classes, else val/score. With `weights` it is val/objective, in addition to the mean.
         Its metrics without a probe are val/knn/<task>, val/map_at_r/<task> (retrieval among the
         measured items) and val/head/map_at_r/<task>, as in `report`. Others are not measured.
-        A task's score is its accuracy, its mean average precision for a label set, or R^2 for a
-        number (in a mean a negative R^2 counts as 0). The other metrics are each task's score,
-        val/accuracy/<task>, val/map/<task> or val/r2/<task>, and its standard deviation. Without
-        tasks val/rankme is the objective and the only metric: the effective rank of the features
-        (`rankme`).
+        A task's score is its accuracy, or its mean average precision for a label set. The other
+        metrics are each task's score, val/accuracy/<task> or val/map/<task>, and its standard
+        deviation. Without tasks val/rankme is the objective and the only metric: the effective rank
+        of the features (`rankme`).
 
         Only images of train and val are read, and only the tasks' labels. The choice of items
         depends on `seed` alone, so all epochs are measured on the same items. The penalty is fixed:
@@ -215,7 +204,7 @@ class Evaluation:
         measurement = Measurement(table, train, None, val, places, spec, self.seed)
         values = measurement.scores_of(measurement.fit().probes)
         scores = {t: values[metrics.score(kind, *places[t])] for t, kind in labels.kinds.items()}
-        means = {metrics.objective_name(labels.kinds.values()): metrics.mean_score(scores)}
+        means = {metrics.objective_name(labels.kinds.values()): fmean(scores.values())}
         others = {t: places[t] for metric, t in labels.shares if metric in metrics.OF_CLASSES}
         heads = self._heads(val, others)
         part = replace(measurement, places=others, heads=heads, head=f"val/{metrics.HEAD}")
@@ -224,7 +213,8 @@ class Evaluation:
         found |= part.retrieval() if chosen - {metrics.KNN} else {}
         values |= {name: found[name] for name in labels.parts if name not in values}
         if self.weights:
-            means[metrics.OBJECTIVE] = metrics.mean_score(values, labels.parts)
+            parts = labels.parts
+            means[metrics.OBJECTIVE] = fmean(map(values.__getitem__, parts), parts.values())
         return {**means, **values}
 
     def report(self, predictions: Path | None = None) -> dict[str, float]:
@@ -239,11 +229,9 @@ class Evaluation:
         - for a label set: map, map_std, map_tie_aware, f1_micro, f1_macro and f1_sample at
           thresholds chosen on `val`, and train/map/<label>, the probe's map on its own items, a
           higher value (table 1 of MultiSupCon gives both)
-        - for a number: r2 and r2_std
         - the scores of plugins' metrics
-        - for all classes and label sets together: probe/gradient, the largest relative gradient
-          norm of their probes (not with SGD)
-        - for all labels: probe/features, the width of the features
+        - for all labels together: probe/gradient, the largest relative gradient norm of their
+          probes (not with SGD), and probe/features, the width of the features
         - without tasks: test/rankme, the effective rank of the features (`rankme`)
 
         All but the last three are named as test/accuracy/<task> or heldout/accuracy/<label>. An
@@ -293,16 +281,12 @@ class Evaluation:
             return {n: f(measured.features) for n, f in named if n in tasks and n in classes}
 
     def read(self, rows: np.ndarray, labels: Sequence[str]) -> LabelledFeatures:
-        """Returns features and labels of these rows of the data, on the device.
-
-        Numbers are standardised by the train split, as in training.
-        """
+        """Returns features and labels of these rows of the data, on the device."""
         size, dtype, table = self.spec.batch_size, self.autocast_dtype, self.dataset.table
         shown = self.network, self.dataset.images, rows, self.views
         features_ND = extract_features(
             *shown, batch_size=size, device=self.device, autocast_dtype=dtype
         )
-        numbers = {name: table.standardised(name) for name in labels if name in table.continuous}
-        columns = table.labels | table.multi_hot | numbers
+        columns = table.labels | table.multi_hot
         values = {name: torch.from_numpy(columns[name][rows]).to(self.device) for name in labels}
         return LabelledFeatures(features_ND.to(self.device), values)

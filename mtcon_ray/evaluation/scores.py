@@ -1,4 +1,4 @@
-"""Scores of predictions, such as mean average precision, F1 and R^2, and their bootstrap.
+"""Scores of predictions, such as mean average precision and F1, and their bootstrap.
 
 The bootstrap takes the deviation of a score over resamples of the test items, as MSCon (Mu, Guttag
 and Makar 2023, arXiv:2307.02712) does with 1000 resamples.
@@ -123,44 +123,16 @@ def f1_scores(scores_NL: Tensor, bits_NL: Tensor, threshold_L: Tensor) -> dict[s
     }
 
 
-def r_squared(predicted_N: Tensor, y_N: Tensor) -> float:
-    """Returns R^2 = 1 - sum (y - prediction)^2 / sum (y - mean y)^2, or 0 if y is constant.
-
-    Items with y = NaN are left out.
-    """
-    known_N = ~y_N.isnan()
-    predicted_N, y_N = predicted_N[known_N], y_N[known_N]
-    return weighted_r_squared(predicted_N, y_N, torch.ones_like(y_N)[:, None]).item()
-
-
-def weighted_r_squared(predicted_N: Tensor, y_N: Tensor, counts_NK: Tensor) -> Tensor:
-    """Returns R^2 under K weightings of the items, float64 [K].
-
-    counts_NK is how often each item counts in each weighting. y_N holds no NaN.
-    """
-    share_NK = counts_NK.double() / counts_NK.double().sum(dim=0)
-    error_K = (predicted_N - y_N).square() @ share_NK
-    centred_N = y_N - y_N.mean()
-    spread_K = centred_N.square() @ share_NK - (centred_N @ share_NK).square()
-    # A resample may hold a single value of y. Its spread is then rounding only.
-    varies_K = spread_K > 1e-12 * centred_N.square().max()
-    return torch.where(varies_K, 1 - error_K / spread_K.where(varies_K, 1), 0)
-
-
 def weighted_scores(kind: Kind, predicted: Tensor, truth: Tensor, counts_nK: Tensor) -> Tensor:
     """Returns a label's score under K weightings of its n items, float64 [K].
 
-    The score is the accuracy for classes, the tie-aware mean average precision for a label set and
-    R^2 for a number. counts_nK is how often each item counts. All tensors are on the CPU.
+    The score is the accuracy for classes, the tie-aware mean average precision for a label set.
+    counts_nK is how often each item counts. All tensors are on the CPU.
     """
-    match kind:
-        case "classes":
-            score_K = (predicted == truth).float() @ counts_nK
-            return score_K.double() / counts_nK.sum(dim=0)
-        case "set":
-            return weighted_average_precision(predicted, truth, counts_nK).mean(dim=0).double()
-        case "number":
-            return weighted_r_squared(predicted, truth, counts_nK)
+    if kind == "set":
+        return weighted_average_precision(predicted, truth, counts_nK).mean(dim=0).double()
+    score_K = (predicted == truth).float() @ counts_nK
+    return score_K.double() / counts_nK.sum(dim=0)
 
 
 def score_std(kind: Kind, predicted: Tensor, truth: Tensor, resamples: int, seed: int) -> float:

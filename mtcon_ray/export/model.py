@@ -5,7 +5,6 @@ and columns.
 """
 
 from collections.abc import Mapping
-from typing import Literal
 
 import torch
 from torch import Tensor, nn
@@ -17,7 +16,6 @@ from mtcon_ray.spec.data.base import Resize
 from mtcon_ray.spec.run_spec import RunSpec
 from mtcon_ray.spec.views import ViewsSpec
 
-Activation = Literal["softmax", "sigmoid", "none"]
 # Pillow's resampling weights are integers in units of 1 / 2^22 (PRECISION_BITS = 32 - 8 - 2).
 ONE = 2**22
 
@@ -104,22 +102,17 @@ class EvaluationView(nn.Module):
 
 
 class Head(nn.Module):
-    """A fitted probe: features [N, D] to probabilities [N, C], or to a number [N, 1].
+    """A fitted probe: features [N, D] to probabilities [N, C]."""
 
-    Numbers are in the column's own unit.
-    """
-
-    def __init__(self, weight_DC: Tensor, bias_C: Tensor, activation: Activation) -> None:
+    def __init__(self, weight_DC: Tensor, bias_C: Tensor, *, is_set: bool) -> None:
         super().__init__()
         self.weight_DC, self.bias_C = nn.Buffer(weight_DC.clone()), nn.Buffer(bias_C.clone())
-        self.activation = activation
+        self.is_set = is_set
 
     def forward(self, h_ND: Tensor) -> Tensor:
-        """Returns probabilities or numbers, float32 [N, C]."""
-        y_NC = torch.addmm(self.bias_C, h_ND.to(self.weight_DC.dtype), self.weight_DC)
-        if self.activation == "softmax":
-            return y_NC.softmax(dim=1)
-        return y_NC.sigmoid() if self.activation == "sigmoid" else y_NC.float()
+        """Returns probabilities, float32 [N, C]: of labels on their own for a set."""
+        y_NC = torch.addmm(self.bias_C, h_ND, self.weight_DC)
+        return y_NC.sigmoid() if self.is_set else y_NC.softmax(dim=1)
 
 
 class ExportedModel(nn.Module):

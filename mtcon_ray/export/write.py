@@ -30,7 +30,6 @@ from mtcon_ray.base.callbacks import Callbacks
 from mtcon_ray.base.paths import CARD_FILE
 from mtcon_ray.base.registry import PathMark, fields_with
 from mtcon_ray.data.dataset import Dataset
-from mtcon_ray.data.labels import LabelTable
 from mtcon_ray.errors import ResourceError, UserError
 from mtcon_ray.evaluation.probe import LinearProbe
 from mtcon_ray.export.model import ExportedModel, Head
@@ -76,21 +75,17 @@ def export_checkpoint(
     probes = measurement.fit().probes
     scores, file = measurement.scores_of(probes), f"model.{format}"
     facts = card(opened, scores, checkpoint.load(path), title or path.stem, file)
-    network, table = opened.network.cpu(), opened.dataset.table
-    heads = {label: _head(probes[label], table) for label in measurement.places}
+    network = opened.network.cpu()
+    heads = {label: _head(probes[label]) for label in measurement.places}
     model = ExportedModel(network, heads, opened.spec).eval().requires_grad_(False)
     _write(model, network.heads.state_dict(), facts, to)
     return facts
 
 
-def _head(probe: LinearProbe, table: LabelTable) -> Head:
-    """Returns the probe as a module. A number's standardisation is folded into its weights."""
-    weight = probe.weight.cpu()
-    if probe.kind == "number":
-        mean, deviation = table.moments(probe.label)
-        return Head(weight[:-1] * deviation, weight[-1] * deviation + mean, "none")
-    weight = weight.float()
-    return Head(weight[:-1], weight[-1], "softmax" if probe.kind == "classes" else "sigmoid")
+def _head(probe: LinearProbe) -> Head:
+    """Returns the probe as a module."""
+    weight = probe.weight.cpu().float()
+    return Head(weight[:-1], weight[-1], is_set=probe.kind == "set")
 
 
 def _write(model: ExportedModel, heads: dict[str, Tensor], facts: dict[str, Any], to: Path) -> None:
@@ -191,7 +186,7 @@ def _label(name: str, dataset: Dataset, scores: Mapping[str, float]) -> dict[str
     return {
         "kind": kind,
         "trained": name in dataset.tasks,
-        "classes": None if kind == "number" else list(classes[name]),
+        "classes": list(classes[name]),
         "score": {"name": metrics.SCORES[kind], "test": found.value, "deviation": found.std},
     }
 

@@ -1,11 +1,11 @@
-"""Positives by labels, numbers or the image alone: which rows attract an anchor, how strongly.
+"""Positives by labels or the image alone: which rows attract an anchor, how strongly.
 
 A relation over the N = B * V rows of a batch is a symmetric [N, N] matrix of weights, above 0 for
 positive pairs. In a large batch it is never materialised. A relation then returns only three
 results per anchor, in H spaces at once: the weighted sum of its positives' rows, their number and
 the sum of their weights. Because it is symmetric, the gradient needs the same sums. In a small
 batch the matrix of the B items is faster, and `pairs` returns it. Soft positives are weighted by
-the overlap of label sets or by the distance of numbers. Their weights are the matrix of the items.
+the overlap of label sets. Their weights are the matrix of the items.
 """
 
 from abc import ABC, abstractmethod
@@ -19,8 +19,6 @@ from mtcon_ray.spec.problem import MISSING, UNKNOWN_BIT
 
 # A pair exactly at the threshold is a positive, in spite of rounding.
 TOLERANCE = 1e-6
-# A pair with a kernel weight below this is not a positive: numbers 3.03 bandwidths apart.
-LEAST_WEIGHT = 0.01
 
 
 class Degrees(NamedTuple):
@@ -162,50 +160,7 @@ def pairs_of_items(weight_HBB: Tensor, degrees: Degrees, num_views: int) -> Pair
     return Pairs(pull_HNN, push_HN, degrees.num_valid_H(V))
 
 
-class Weights(NamedTuple):
-    """Weights between items, 0 if is_positive_BB is False. An item has weight 1 with itself."""
-
-    weight_BB: Tensor
-    is_positive_BB: Tensor
-    is_known_B: Tensor
-
-
-class ByDegree(Relation):
-    """A relation with soft positives. Its weights are computed once, at the first call."""
-
-    _found: Weights | None = None
-
-    @abstractmethod
-    def weights(self, dtype: torch.dtype) -> Weights:
-        """Returns the weights, of this dtype. Weights of unknown items are not used."""
-
-    def degrees(self, z_HBVD: Tensor) -> Degrees:
-        found, (H, _, V, _) = self._weights(z_HBVD), z_HBVD.shape
-        known_B = found.is_known_B.to(z_HBVD.dtype)
-        weight_HB, count_HB = (
-            # Minus 1, because the rows include the anchor, with weight 1.
-            torch.where(found.is_known_B, x_BB.to(known_B.dtype) @ known_B * V - 1, 0).expand(H, -1)
-            for x_BB in (found.weight_BB, found.is_positive_BB)
-        )
-        return Degrees(weight_HB, count_HB)
-
-    def sums(self, x_HBVD: Tensor) -> Tensor:
-        """Returns every row's weighted sum of positives."""
-        return (self._weights(x_HBVD).weight_BB @ x_HBVD.sum(dim=2))[:, :, None] - x_HBVD
-
-    def pairs(self, z_BVD: Tensor) -> Pairs:
-        weight_1BB = self._weights(z_BVD).weight_BB[None]
-        return pairs_of_items(weight_1BB, self.degrees(z_BVD[None]), z_BVD.shape[1])
-
-    def _weights(self, x_HBVD: Tensor) -> Weights:
-        if self._found is None:
-            found = self.weights(x_HBVD.dtype)
-            both_BB = found.is_known_B[:, None] & found.is_known_B
-            self._found = found._replace(weight_BB=found.weight_BB.where(both_BB, 0.0))
-        return self._found
-
-
-class LabelSets(ByDegree):
+class LabelSets(Relation):
     """Positives have label sets that overlap by at least `threshold`. The weight is the overlap.
 
     This is MultiSupCon. The overlap is the Jaccard index. sets_BL holds 0 and 1. An unknown entry
@@ -214,42 +169,48 @@ class LabelSets(ByDegree):
     A row without any known label has no positive and is none.
     """
 
+    # Weights between items, and where they are positive: [B, B]. Computed once, at the first call.
+    _found: tuple[Tensor, Tensor] | None = None
+
     def __init__(self, sets_BL: Tensor, *, threshold: float) -> None:
         if not 0 <= threshold <= 1:
             raise ValueError(f"threshold must lie in [0, 1], got {threshold}")
         self.sets_BL, self.threshold = sets_BL, threshold
 
-    def weights(self, dtype: torch.dtype) -> Weights:
-        is_known_BL = is_known(self.sets_BL)
-        y_BL = torch.where(is_known_BL, self.sets_BL, 0).to(dtype)
-        known_BL = is_known_BL.to(dtype)
-        inter_BB = y_BL @ y_BL.T
-        size_BB = y_BL @ known_BL.T
-        union_BB = size_BB + size_BB.T - inter_BB
-        similarity_BB = torch.where(union_BB > 0, inter_BB / union_BB.where(union_BB > 0, 1), 1.0)
-        # inter and union are exact whole numbers. Their products with the threshold need float64.
-        is_positive_BB = inter_BB.double() >= self.threshold * union_BB.double() - TOLERANCE
-        is_positive_BB &= known_BL @ known_BL.T > 0
-        return Weights(similarity_BB * is_positive_BB, is_positive_BB, is_known_BL.any(dim=1))
+    def degrees(self, z_HBVD: Tensor) -> Degrees:
+        H, _, V, _ = z_HBVD.shape
+        weight_HB, count_HB = (
+            # Minus 1, because the rows include the anchor, with weight 1. Not below 0, for items
+            # without a known label.
+            x_BB.sum(dim=1, dtype=z_HBVD.dtype).mul_(V).sub_(1).clamp_(min=0).expand(H, -1)
+            for x_BB in self._weights(z_HBVD.dtype)
+        )
+        return Degrees(weight_HB, count_HB)
 
+    def sums(self, x_HBVD: Tensor) -> Tensor:
+        weight_BB, _ = self._weights(x_HBVD.dtype)
+        return (weight_BB @ x_HBVD.sum(dim=2))[:, :, None] - x_HBVD
 
-class Near(ByDegree):
-    """Positives have numbers near the anchor's. The weight is a Gaussian kernel of the distance.
+    def pairs(self, z_BVD: Tensor) -> Pairs:
+        weight_BB, _ = self._weights(z_BVD.dtype)
+        return pairs_of_items(weight_BB[None], self.degrees(z_BVD[None]), z_BVD.shape[1])
 
-    The weight at distance d is exp(-d^2 / (2 h^2)) with the bandwidth h in the unit of the numbers,
-    which training standardises. Below LEAST_WEIGHT a pair is not positive. numbers_B is NaN where
-    unknown.
-    """
-
-    def __init__(self, numbers_B: Tensor, *, bandwidth: float) -> None:
-        self.numbers_B, self.bandwidth = numbers_B, bandwidth
-
-    def weights(self, dtype: torch.dtype) -> Weights:
-        numbers_B = self.numbers_B.nan_to_num().to(dtype)
-        distance_BB = (numbers_B[:, None] - numbers_B) / self.bandwidth
-        weight_BB = torch.exp(-0.5 * distance_BB.square())
-        is_positive_BB = weight_BB >= LEAST_WEIGHT
-        return Weights(weight_BB * is_positive_BB, is_positive_BB, ~self.numbers_B.isnan())
+    def _weights(self, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+        """Returns the weights, 0 for other pairs than positives, and a mask of the positives."""
+        if self._found is None:
+            is_known_BL = is_known(self.sets_BL)
+            y_BL = torch.where(is_known_BL, self.sets_BL, 0).to(dtype)
+            known_BL = is_known_BL.to(dtype)
+            inter_BB = y_BL @ y_BL.T
+            size_BB = y_BL @ known_BL.T
+            union_BB = size_BB + size_BB.T - inter_BB
+            overlap_BB = torch.where(union_BB > 0, inter_BB / union_BB.where(union_BB > 0, 1), 1.0)
+            # inter and union are exact whole numbers. Their products with the threshold need
+            # float64.
+            least_BB = self.threshold * union_BB.double() - TOLERANCE
+            is_positive_BB = (inter_BB.double() >= least_BB) & (known_BL @ known_BL.T > 0)
+            self._found = overlap_BB * is_positive_BB, is_positive_BB
+        return self._found
 
 
 def is_known(sets_BL: Tensor) -> Tensor:

@@ -5,15 +5,15 @@ arXiv:2307.02712. MTCon: "Multitask Contrastive Learning", eq. 8, openreview.net
 With equal weights it is MTCon-s, the loss of CCN: Mu and Guttag 2022, "Conditional Contrastive
 Networks", NeurIPS workshop on table representation learning.
 
-The kind of a task decides what positives are: items of the same class, overlapping label sets
-(MultiSupCon) or near numbers. A training may have tasks of all kinds.
+The kind of a task decides what positives are: items of the same class or overlapping label sets
+(MultiSupCon). A training may have tasks of both kinds.
 """
 
 from torch import Tensor
 
 from mtcon_ray.data.batch import Batch
 from mtcon_ray.losses import weighting
-from mtcon_ray.losses.positives import EqualLabel, LabelSets, Near, Relation
+from mtcon_ray.losses.positives import EqualLabel, LabelSets, Relation
 from mtcon_ray.methods.base import ContrastiveMethod
 from mtcon_ray.spec.methods.supervised import MTConSpec
 
@@ -42,10 +42,6 @@ class MTCon(ContrastiveMethod):
         return fixed
 
     def relation(self, head: str, batch: Batch) -> Relation:
-        match self.problem.kinds[head]:
-            case "classes":
-                return EqualLabel(batch.labels[head])
-            case "set":
-                return LabelSets(batch.label_sets[head], threshold=self.spec.threshold)
-            case "number":
-                return Near(batch.numbers[head], bandwidth=self.spec.bandwidth)
+        if self.problem.kinds[head] == "set":
+            return LabelSets(batch.label_sets[head], threshold=self.spec.threshold)
+        return EqualLabel(batch.labels[head])

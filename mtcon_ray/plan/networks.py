@@ -124,10 +124,9 @@ def _step(spec: RunSpec, sizes: Mapping[str, int]) -> None:
         {task: torch.arange(NUM_ITEMS) % sizes[task] for task in problem.of_kind("classes")},
         NUM_ITEMS,
         {task: torch.eye(NUM_ITEMS, sizes[task]).byte() for task in problem.of_kind("set")},
-        {task: torch.randn(NUM_ITEMS) for task in problem.of_kind("number")},
         torch.zeros(NUM_ITEMS, dtype=torch.int64),
     )
-    columns = batch.labels | batch.label_sets | batch.numbers
+    columns = batch.labels | batch.label_sets
     for metric, (task, y_N) in product(spec.evaluate.metrics, columns.items()):
         if problem.kinds[task] in metric.kinds:
             # Each item four times: a metric may need several items of a class.

@@ -41,7 +41,7 @@ class Plan(Spec, extra="ignore"):
     # Upper bound for val/accuracy, from the short probe's number of labelled val items of the
     # task with the fewest.
     standard_error: float
-    classes: dict[str, int]  # by label column: classes, labels of a set, or 1 for numbers
+    classes: dict[str, int]  # by label column: classes, or labels of a set
     kinds: dict[str, Kind]  # by label column
     # Baseline by label column, on the test split: share of the most frequent class, or mean share
     # of positives for a set. Numbers have no baseline.

@@ -27,9 +27,9 @@ Penalties = Annotated[tuple[Penalty, ...], Field(min_length=1, max_length=20)]
 class ShortProbeSpec(Spec):
     """The probe that computes the objective, val/accuracy or val/score, during training.
 
-    For classes and label sets it is a logistic regression with a single penalty, solved until the
-    gradient is 3e-3 of its value at zero weights (the test evaluation: below 1e-4). For numbers it
-    is a ridge regression. It uses and scores subsets of train and val chosen by the trial's seed.
+    It is a logistic regression with a single penalty, solved until the gradient is 3e-3 of its
+    value at zero weights (the test evaluation: below 1e-4). It uses and scores subsets of train and
+    val chosen by the trial's seed.
     """
 
     penalty: Penalty = Field(
@@ -76,7 +76,7 @@ class MetricSpec(NamedSpec):
         """Returns the score of a label column, a number. It is not tracked if it is not finite.
 
         h_ND are the features of the test items with a known label, float32, and y_N their labels:
-        int64 [N], uint8 [N, L] of a label set, or standardised float32 [N] of a number.
+        int64 [N], or uint8 [N, L] of a label set.
         """
         raise NotImplementedError
 

@@ -15,8 +15,8 @@ class Problem:
     """Tasks and dimensions from which a method is constructed.
 
     kinds maps each task to its kind, in the order of the tasks. sizes maps each task to its
-    number of classes, its number of labels in a set, or 1 for a number. sizes is empty when a
-    spec is validated before any label is read. encoder is the encoder's name.
+    number of classes or of labels in a set. sizes is empty when a spec is validated before any
+    label is read. encoder is the encoder's name.
     """
 
     kinds: Mapping[str, Kind]

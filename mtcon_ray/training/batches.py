@@ -49,11 +49,9 @@ class Batches:
         self._source_size = dataset.images.shape[1]
         rows, share = np.unique(examples.rows_EP), spec.resources.gpu_share
         self._feed = ImageFeed(dataset.images, rows, device, share=share)
-        table = dataset.table
-        numbers = {task: table.standardised(task).astype(np.float32) for task in table.continuous}
         self._columns = [
             {t: torch.from_numpy(column[t]).to(device) for t in dataset.tasks if t in column}
-            for column in (table.labels, table.multi_hot, numbers)
+            for column in (dataset.table.labels, dataset.table.multi_hot)
         ]
         # Two epochs: the first images of the next are prefetched in an epoch's last step.
         self._order = lru_cache(2)(partial(epoch_order, np.arange(len(examples)), self.seed))
@@ -90,14 +88,14 @@ class Batches:
     def _batch(self, chosen: np.ndarray, rows: np.ndarray) -> Batch:
         device = self._feed.device
         rows_B = send(torch.from_numpy(rows), device)
-        labels, sets, numbers = (
+        labels, sets = (
             {task: values_N[rows_B] for task, values_N in column.items()}
             for column in self._columns
         )
         condition_B, condition_E = None, self._examples.condition_E
         if condition_E is not None:
             condition_B = send(torch.from_numpy(condition_E[chosen]), device)
-        return Batch(labels, len(rows), sets, numbers, condition_B)
+        return Batch(labels, len(rows), sets, condition_B)
 
     def seed_of(self, step: int) -> int:
         """Returns a seed for randomness in the network, different on each rank."""

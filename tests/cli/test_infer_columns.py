@@ -66,10 +66,9 @@ def test_columns_of_every_kind(folder: Path) -> None:
         "kind": "table", "csv": str(csv), "images": str(folder), "image_column": "file",
         "tasks": ["colour", "brand", *SCRIPTS], "held_out": [], "split_column": "split",
         "group_column": "group_id", "multi_hot": {"attributes": list(bits)},
-        "continuous": ["price"],
     }  # fmt: skip
-    assert found.unused == ["constant", "title"]
-    assert "  # Not used:\n  # - constant\n  # - title\n" in found.spec_text()
+    assert found.unused == ["constant", "title", "price"]
+    assert "  # Not used:\n  # - constant\n  # - title\n  # - price\n" in found.spec_text()
     assert found.name == "my-shoes"
     (folder / "spec.yaml").write_text(found.spec_text(), encoding="utf-8")
     labels = labels_of(load_spec(folder / "spec.yaml").data)

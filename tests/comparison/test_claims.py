@@ -144,13 +144,13 @@ def test_variances_over_seeds_are_those_of_a_kind_and_count_each_seed_once(row: 
         drawn_SK = np.array(values)[:, None] + 0.001 * np.random.default_rng(0).normal(size=200)
         return Scores((0, 1, 2), np.array(values), drawn_SK, np.arange(len(truth)), truth)
 
-    codes, numbers = np.zeros(9, dtype=np.int64), np.zeros(9)
+    codes, bits = np.zeros(9, dtype=np.int64), np.zeros((9, 2), dtype=np.uint8)
     shape = scores([0.70, 0.71, 0.72], codes), scores([0.60, 0.61, 0.61], codes)
-    price = scores([0.0, 5.0, -5.0], numbers), scores([0.0, -9.0, 9.0], numbers)
-    given = shape, price, shape
-    found = [claims.Judged(claim("A", "BB"), None, scores=both) for both in given]
+    looks = scores([0.0, 5.0, -5.0], bits), scores([0.0, -9.0, 9.0], bits)
+    both = (shape, looks, shape)
+    found = [claims.Judged(claim("A", "BB"), None, scores=each) for each in both]
     variances = claims._seed_variances(found)
-    assert variances["classes"].freedom == variances["number"].freedom == 4
+    assert variances["classes"].freedom == variances["set"].freedom == 4
     assert variances["classes"] == claims._seed_variances(found[:1])["classes"]
 
 

@@ -1,4 +1,4 @@
-"""Tests of what a cell says: nothing, yes or no, a number, or a name in several spellings."""
+"""Tests of what a cell says: nothing, yes or no, or a name in several spellings."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -9,7 +9,7 @@ import pytest
 from mtcon_ray.data import cells
 from mtcon_ray.data.class_names import MAX_SHOWN, doubtful_names
 from mtcon_ray.data.column import Column
-from mtcon_ray.data.table_file import TableFile, read_bits, read_numbers
+from mtcon_ray.data.table_file import TableFile, read_bits
 from mtcon_ray.errors import DataError
 from mtcon_ray.spec.problem import UNKNOWN_BIT
 
@@ -69,13 +69,6 @@ def test_minus_one_beside_zero_is_refused(columns: dict[str, str], says: str) ->
 )
 def test_class_names_that_stand_for_a_missing_label(names: str, found: str) -> None:
     assert cells.words_for_nothing(names.split()) == set(found.split())
-
-
-def test_numbers_whose_squares_overflow_are_refused() -> None:
-    assert read_numbers(table(a="1e150 _ -2.5"), "a")[[0, 2]].tolist() == [1e150, -2.5]
-    for cell in ("1e300", "-1e151", "inf", "x"):
-        with pytest.raises(DataError, match=r"at most 1e\+150, got .* in row 3"):
-            read_numbers(table(a=f"1 {cell}"), "a")
 
 
 @pytest.mark.parametrize(

@@ -18,16 +18,12 @@ from tests.data.folder_store import FolderStore
 
 
 def rich(files: TableFiles) -> DataSpec:
-    """Returns a spec with classes, one of which is unseen, a set, a number and missing labels."""
+    """Returns a spec with classes, one of which is unseen, a set and missing labels."""
     frame = files.frame
     frame["tags"] = ["x,y" if row % 3 else "y" for row in range(20)]
-    frame["size"] = [str(row / 7) for row in range(20)]
     frame.loc[3, "kind"] = ""
     frame.loc[4, "tone"] = "only in test"
-    return files.spec(
-        tasks=["kind", "tags"], held_out=["tone", "size"], multi_hot={"tags": "tags"},
-        continuous=["size"],
-    )  # fmt: skip
+    return files.spec(tasks=["kind", "tags"], held_out=["tone"], multi_hot={"tags": "tags"})
 
 
 def assert_equal(one: Dataset, other: Dataset) -> None:

@@ -7,7 +7,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from mtcon_ray.display.by_class import Part, parts
+from mtcon_ray.display.by_class import parts
 from mtcon_ray.evaluation.predictions import LabelPredictions, save_predictions
 from mtcon_ray.records.results import SweepResults
 from tests.display.built_page import built
@@ -58,17 +58,13 @@ def test_only_the_worst_of_many_classes_are_shown(
     assert (len(recalls), len(part.matrix)) == (15, in_matrix)
 
 
-def of_kind(results: SweepResults, kind: str) -> SweepResults:
-    plan = some(results.plan).model_copy(update={"kinds": {"kind": kind}})
-    return replace(results, plan=plan)
-
-
 def test_each_label_of_a_set_has_its_average_precision(sweep: MakeSweep) -> None:
     """Unknown items do not count: 255. The best label is ranked last."""
     bits = np.array([[1, 0], [0, 1], [0, 1], [1, 255]], np.uint8)
     scores = np.array([[4, 1], [3, 2], [2, 3], [1, 9]], np.float32)
-    results = predicted(of_kind(sweep(tasks=["kind"]), "set"), bits, scores, ("new", "red"))
-    (part,) = parts(results)
+    results = sweep(tasks=["kind"])
+    plan = some(results.plan).model_copy(update={"kinds": {"kind": "set"}})
+    (part,) = parts(predicted(replace(results, plan=plan), bits, scores, ("new", "red")))
     assert part.title == "kind (mAP), test"
     assert part.table.rows == [
         ["new", "4", "2", "0.500", "0.750"],
@@ -78,12 +74,7 @@ def test_each_label_of_a_set_has_its_average_precision(sweep: MakeSweep) -> None
 
 
 def test_nothing_is_said_without_classes_or_predictions(sweep: MakeSweep) -> None:
-    def found(results: SweepResults) -> list[Part]:
-        return list(parts(results))
-
-    results = sweep(tasks=["kind"])
-    assert found(results) == found(sweep(points=())) == []
-    assert found(predicted(of_kind(results, "number"), [0.5, 1.5], [0.5, 1.5], ())) == []
+    assert [*parts(sweep(tasks=["kind"])), *parts(sweep(points=()))] == []
 
 
 @pytest.mark.usefixtures("undrawn")

@@ -22,17 +22,17 @@ def spec_of(tasks: list[str], held_out: Sequence[str] = (), **sections: Any) -> 
     return parse_spec({"name": "mixed", "data": data, **sections})
 
 
-def test_a_set_and_a_number_stand_with_their_own_scores() -> None:
-    spec = spec_of(["attributes", "shape"], ["size"], evaluate={"neighbours": 7})
+def test_a_set_and_classes_stand_with_their_own_scores() -> None:
+    spec = spec_of(["attributes", "shape"], ["tilt"], evaluate={"neighbours": 7})
     values = {
         "test/map/attributes": 0.61,
         "test/map_std/attributes": 0.02,
         "test/accuracy/shape": 0.7,
         "test/knn/shape": 0.65,
-        "heldout/r2/size": -0.25,
+        "heldout/accuracy/tilt": 0.25,
     }
     plan = plan_with(
-        classes={"attributes": 8, "shape": 5, "size": 1}, majority={"attributes": 0.3, "shape": 0.7}
+        classes={"attributes": 8, "shape": 5}, majority={"attributes": 0.3, "shape": 0.7}
     )
     lines = score_lines(results_of(spec, plan=plan), values)
     assert lines[0].split()[-2:] == ["accuracy", "7-NN"]
@@ -40,7 +40,7 @@ def test_a_set_and_a_number_stand_with_their_own_scores() -> None:
     assert words == [
         ["test", "attributes", "(mAP)", "8", "labels", "0.300", "0.610", "±", "0.020", "—"],
         ["test", "shape", "5", "0.700", "0.700", "0.650"],
-        ["held", "out", "size", "(R²)", "—", "—", "-0.250", "—"],
+        ["held", "out", "tilt", "—", "—", "0.250", "—"],
     ]
 
 

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 import torch
-from sklearn.metrics import average_precision_score, f1_score, r2_score
+from sklearn.metrics import average_precision_score, f1_score
 from torch import Tensor
 
 from mtcon_ray.evaluation.scores import (
@@ -13,7 +13,6 @@ from mtcon_ray.evaluation.scores import (
     best_thresholds,
     f1_scores,
     mean_average_precision,
-    r_squared,
     resampled_counts,
     score_std,
     tie_aware_average_precision,
@@ -98,27 +97,6 @@ def test_thresholds_give_the_best_f1_that_a_cut_can_give() -> None:
         one = (scores[:, [j]], bits[:, [j]])
         best = max(f1_scores(*one, cut[None])["macro"] for cut in torch.arange(-4, 5, 0.25))
         assert f1_scores(*one, chosen[[j]])["macro"] == pytest.approx(best, rel=1e-12)
-
-
-def test_r_squared_is_sklearn_s_and_zero_for_a_constant() -> None:
-    generator = torch.Generator().manual_seed(0)
-    y = torch.randn(50, generator=generator, dtype=torch.float64) + 7
-    predicted = y + torch.randn(50, generator=generator, dtype=torch.float64)
-    assert r_squared(predicted, y) == pytest.approx(r2_score(y.numpy(), predicted.numpy()))
-    assert r_squared(predicted + 100, y) < -1000
-    constant = torch.full((5,), 0.1, dtype=torch.float64)
-    assert r_squared(constant + 1, constant) == 0
-    assert score_std("number", constant + 1, constant, 20, seed=0) == 0
-
-
-def test_each_resample_of_numbers_has_its_own_mean() -> None:
-    """The deviation equals that over all 27 equally likely resamples of three items."""
-    y = torch.tensor([0.0, 1.0, 5.0], dtype=torch.float64)
-    predicted = torch.tensor([0.5, 0.5, 4.0], dtype=torch.float64)
-    draws = torch.cartesian_prod(*[torch.arange(3)] * 3)
-    values = [r_squared(predicted[rows], y[rows]) for rows in draws]
-    found = score_std("number", predicted, y, 50_000, seed=0)
-    assert found == pytest.approx(np.std(values), rel=0.02)
 
 
 @pytest.mark.parametrize(("n", "right"), [(5000, 4000), (100, 30), (7, 1)])

@@ -68,7 +68,7 @@ def test_the_embedding_is_what_is_probed(
         network, images, np.arange(6), spec.views, batch_size=4, device=torch.device("cpu")
     )
     width = expected.shape[1]
-    heads = {"a label": Head(torch.randn(width, 3), torch.randn(3), "softmax")}
+    heads = {"a label": Head(torch.randn(width, 3), torch.randn(3), is_set=False)}
     model = ExportedModel(network, heads, spec).eval()
     with torch.inference_mode():
         found = model(torch.from_numpy(images))

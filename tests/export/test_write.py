@@ -47,9 +47,9 @@ MODEL = "sweeps/mine-1/checkpoints/trial-0000/model.pt"
 
 @pytest.fixture(scope="module")
 def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Returns a root with a short training on classes, a label set and a number."""
+    """Returns a root with a short training on classes and a label set."""
     root = tmp_path_factory.mktemp("root")
-    data = {"kind": "synthetic", "num_items": 150, "tasks": ["shape", "attributes", "size"]}
+    data = {"kind": "synthetic", "num_items": 150, "tasks": ["shape", "attributes"]}
     evaluate, tracking = (
         {"bootstrap": 20, "every": 2},
         {"offline": True, "uri": "http://canary:5000"},
@@ -134,18 +134,9 @@ def read_about(path: Path) -> dict[str, Any]:
 
 def own_values(opened: Opened, features_ND: torch.Tensor) -> dict[str, torch.Tensor]:
     """Returns the outputs of the evaluation's probes for these features, by label."""
-    values: dict[str, torch.Tensor] = {}
-    for label, probe in opened.evaluation().full_measurement().fit().probes.items():
-        scores = probe.scores(features_ND)
-        match probe.kind:
-            case "number":
-                mean, deviation = opened.dataset.table.moments(label)
-                values[label] = scores * deviation + mean
-            case "set":
-                values[label] = scores.sigmoid()
-            case "classes":
-                values[label] = scores.softmax(dim=1)
-    return values
+    probes = opened.evaluation().full_measurement().fit().probes
+    found = {label: probe.scores(features_ND) for label, probe in probes.items()}
+    return {n: y.sigmoid() if n == "attributes" else y.softmax(dim=1) for n, y in found.items()}
 
 
 @pytest.mark.slow
@@ -169,7 +160,7 @@ def test_what_is_exported_is_what_was_evaluated(
         np.testing.assert_allclose(found[label], values, rtol=0, atol=1e-4, err_msg=label)
     right = found["tilt"].argmax(1) == opened.dataset.table.labels["tilt"][rows]
     assert right.mean() == pytest.approx(facts["labels"]["tilt"]["score"]["test"])
-    assert list(facts["labels"]) == ["shape", "attributes", "size", "tilt"]
+    assert list(facts["labels"]) == ["shape", "attributes", "tilt"]
     assert facts["data"]["fingerprint"] == facts["data"]["trained_on"]
     assert facts["model"]["checkpoint"].keys() == {"epoch", "val/score"}
     for file in (f"model.{kind}", "weights.safetensors"):
@@ -190,7 +181,7 @@ def test_a_photograph_opened_as_the_page_says_has_the_features_of_the_evaluation
     found = read_pt2(exported, photograph, tmp_path)
     stored = decode_image(photograph.read_bytes(), opened.dataset.images.shape[1])[None]
     assert_same(found.pop("embedding"), features_of(opened, stored))
-    assert list(found) == ["shape", "attributes", "size", "tilt"]
+    assert list(found) == ["shape", "attributes", "tilt"]
     assert found["shape"].sum() == pytest.approx(1)
 
 
@@ -207,7 +198,7 @@ def test_a_folder_says_what_it_holds_and_nothing_of_its_maker(
     assert "canary" not in text + page
     assert facts["labels"]["shape"]["classes"] == list(opened.dataset.table.classes["shape"])
     assert "neighbours . photograph.jpg --among PHOTOS --head shape\n" in page
-    assert "| size | yes | the number, in the column's own unit | - | r2 " in page
+    assert "| attributes | yes | probability of each label | 8 | map " in page
     probes = load_file(exported / "probes.safetensors")
     assert probes["heads.0.weight_DC"].shape == (32, len(facts["labels"]["shape"]["classes"]))
     with pytest.raises(UserError, match="must name a new folder"):

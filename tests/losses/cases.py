@@ -1,7 +1,6 @@
 """Inputs and reference values of cases A and D, random rows, and relations with their weights."""
 
 import json
-import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from mtcon_ray.losses.contrastive import contrast
-from mtcon_ray.losses.positives import LEAST_WEIGHT, EqualLabel, LabelSets, Near, OwnView, Relation
+from mtcon_ray.losses.positives import EqualLabel, LabelSets, OwnView, Relation
 
 VALUES: dict[str, Any] = json.loads((Path(__file__).parents[1] / "unit_values.json").read_text())
 
@@ -59,15 +58,13 @@ def contrastive(
     return contrast([z_BVD], relation, temperature, **options)[0]
 
 
-# Labels of six items by two columns, their label sets and their numbers. Some are unknown.
+# Labels of six items by two columns, and their label sets. Some are unknown.
 LABELS = torch.tensor([[0, 0, 7, -1, 7, -1], [3, 2, 2, 2, -1, 1]])
 SETS = torch.tensor([[1, 1, 0], [1, 0, 0], [0, 0, 0], [-1, -1, -1], [1, 1, -1], [0, 0, 0]])
-NUMBERS = torch.tensor([0.0, 0.2, 0.2, torch.nan, 5.0, torch.nan], dtype=torch.float64)
 RELATIONS: dict[str, Callable[[], Relation]] = {
     "own view": OwnView,
     "equal label": lambda: EqualLabel(LABELS),
     "sets": lambda: LabelSets(SETS, threshold=0.3),
-    "numbers": lambda: Near(NUMBERS, bandwidth=0.5),
 }
 
 
@@ -88,16 +85,10 @@ def weight_of(name: str, h: int, i: int, j: int) -> float | None:
 
     The name is one of RELATIONS.
     """
-    match name:
-        case "own view":
-            return 1.0 if i == j else None
-        case "equal label":
-            return 1.0 if LABELS[h, i] == LABELS[h, j] != -1 else None
-        case "sets":
-            return weight_of_sets(SETS[i].tolist(), SETS[j].tolist(), percent=30)
-        case _:
-            weight = math.exp(-2 * (NUMBERS[i] - NUMBERS[j]).item() ** 2)
-            return weight if weight >= LEAST_WEIGHT else None
+    if name == "sets":
+        return weight_of_sets(SETS[i].tolist(), SETS[j].tolist(), percent=30)
+    is_positive = i == j if name == "own view" else LABELS[h, i] == LABELS[h, j] != -1
+    return 1.0 if is_positive else None
 
 
 def reference(

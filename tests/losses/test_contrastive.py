@@ -1,14 +1,12 @@
 """The contrastive loss: batches without partners, groups of heads, invalid input."""
 
-import math
-
 import pytest
 import torch
 from torch import Tensor
 
 from mtcon_ray.losses import small_batch
 from mtcon_ray.losses.contrastive import contrast_by_head
-from mtcon_ray.losses.positives import EqualLabel, LabelSets, Near, OwnView, Relation
+from mtcon_ray.losses.positives import EqualLabel, LabelSets, OwnView, Relation
 from tests.losses.cases import contrastive, random_rows
 
 
@@ -18,7 +16,6 @@ from tests.losses.cases import contrastive, random_rows
         (1, EqualLabel(torch.arange(3))),
         (2, EqualLabel(torch.full((3,), -1))),
         (2, LabelSets(torch.full((3, 4), 255, dtype=torch.uint8), threshold=0.0)),
-        (2, Near(torch.full((3,), math.nan), bandwidth=1.0)),
     ],
 )
 def test_a_batch_without_any_partner_gives_zero_and_zero_gradient(
@@ -70,8 +67,8 @@ def test_spaces_of_a_kind_width_and_temperature_are_computed_together() -> None:
     labels = {"a": [0, 0, 1, -1], "b": [5, 4, 4, 5], "wide": [0, 0, 0, 0]}
     relations: dict[str, Relation] = {h: EqualLabel(torch.tensor(y)) for h, y in labels.items()}
     relations |= {"d": OwnView(), "e": OwnView()}
-    near = Near(torch.tensor([0.0, 1.0, 2.0, 3.0]), bandwidth=1.0)
-    relations |= {"f": near, "g": near}
+    sets = LabelSets(torch.eye(4), threshold=0.5)
+    relations |= {"f": sets, "g": sets}
     relations |= {"h": relations["a"], "i": relations["b"]}
     temperatures: dict[str, float | Tensor] = dict.fromkeys(z_by_head, 0.1)
     temperatures |= {"d": torch.tensor(0.1), "e": torch.tensor(0.2), "h": 0.2, "i": 0.3}

@@ -28,8 +28,8 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "multisupcon-classes": {"name": "multisupcon", "sets_from": "classes"},
     "xent-kendall": {"name": "xent", "weighting": "kendall"},
 }
-# Tasks of all kinds in one training.
-TASKS_OF = {"mtcon-mixed": (("shape", "attributes", "size"),)}
+# Tasks of both kinds in one training.
+TASKS_OF = {"mtcon-mixed": (("shape", "attributes"),)}
 # The method without training is tested in tests/methods/test_none.py.
 TRAINED = [name for name in METHODS if METHODS[name].Spec.trains]
 # Variants that add tensors to the state of their class, or use them elsewhere than in the weights.

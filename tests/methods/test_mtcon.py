@@ -1,4 +1,4 @@
-"""MTCon: one head per task, weightings, temperatures, tasks of all kinds. SupCon: one task."""
+"""MTCon: one head per task, weightings, temperatures, tasks of both kinds. SupCon: one task."""
 
 import math
 
@@ -8,15 +8,14 @@ from torch import Tensor
 
 from mtcon_ray.data.batch import Batch
 from mtcon_ray.losses import multisupcon, small_batch, supcon
-from mtcon_ray.losses.positives import Near
 from mtcon_ray.losses.weighting import LearnedTemperature
 from mtcon_ray.methods.mtcon import MTCon
 from mtcon_ray.methods.supcon import SupCon
-from tests.losses.cases import VALUES, case_a, contrastive, random_rows
+from tests.losses.cases import VALUES, case_a, random_rows
 from tests.problems import problem
 
 TASKS = ("shape", "colour")
-KINDS = {"shape": "classes", "looks": "set", "price": "number"}
+KINDS = {"shape": "classes", "looks": "set"}
 
 
 def rows_and_batch() -> tuple[dict[str, Tensor], Batch]:
@@ -52,24 +51,20 @@ def test_supcon_trains_on_its_task_alone() -> None:
 
 
 def mixed() -> tuple[dict[str, Tensor], Batch]:
-    """Returns six items in two views, in three heads: classes, label sets, numbers."""
-    heads = dict(zip(KINDS, random_rows(3, 6, 2, 4, seed=0), strict=True))
+    """Returns six items in two views, in two heads: classes and label sets."""
+    heads = dict(zip(KINDS, random_rows(2, 6, 2, 4, seed=0), strict=True))
     sets = (random_rows(6, 5, seed=1) > 0).to(torch.uint8)
-    numbers = torch.tensor([0.1, -1.0, 0.2, math.nan, 1.5, -0.9])
-    labels = torch.tensor([0, 1, 0, 2, 1, -1])
-    return heads, Batch({"shape": labels}, 6, {"looks": sets}, {"price": numbers})
+    return heads, Batch({"shape": torch.tensor([0, 1, 0, 2, 1, -1])}, 6, {"looks": sets})
 
 
 def test_heads_of_different_kinds_have_their_own_relations() -> None:
     z_by_head, batch = mixed()
-    spec = MTCon.Spec(temperature=0.2, threshold=0.4, bandwidth=0.7)
+    spec = MTCon.Spec(temperature=0.2, threshold=0.4)
     losses = MTCon(spec, problem(*KINDS, kinds=KINDS))(z_by_head, batch).losses
-    near = Near(batch.numbers["price"], bandwidth=0.7)
     looks = z_by_head["looks"], batch.label_sets["looks"]
     expected = {
         "shape": supcon(z_by_head["shape"], batch.labels["shape"], temperature=0.2),
         "looks": multisupcon(*looks, temperature=0.2, threshold=0.4),
-        "price": contrastive(z_by_head["price"], near, temperature=0.2),
     }
     assert losses == expected
     assert all(loss > 0.1 for loss in losses.values())
@@ -87,10 +82,9 @@ def test_a_batch_without_labels_of_a_kind_leaves_its_log_variance_alone(
     for moves in (True, False):
         objective = method.weighting(method(z_by_head, batch).losses).objective
         (gradient_T,) = torch.autograd.grad(objective, list(method.weighting.parameters()))
-        assert gradient_T.ne(0).tolist() == [moves] * 3
+        assert gradient_T.ne(0).tolist() == [moves] * 2
         batch.labels["shape"].fill_(-1)
         batch.label_sets["looks"].fill_(255)
-        batch.numbers["price"].fill_(math.nan)
 
 
 def test_a_task_may_have_its_own_temperature() -> None:

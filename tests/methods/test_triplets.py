@@ -74,7 +74,7 @@ def test_loss_of_scenet_in_case_e() -> None:
 
 
 def test_conditions_count_the_tasks_that_have_classes() -> None:
-    kinds = {"price": "number", "shape": "classes", "tags": "set", "colour": "classes"}
+    kinds = {"shape": "classes", "tags": "set", "colour": "classes"}
     method = CSN(CSN.Spec(), problem(*kinds, kinds=kinds))
     assert method.conditions == TASKS
     assert method.beta.shape == (2, 4)
@@ -126,7 +126,7 @@ def test_what_cannot_be_trained_is_refused() -> None:
     with pytest.raises(ValueError, match=r"num_triplets must be at least .* got 5 and 6"):
         csn(num_triplets=5)
     with pytest.raises(ValueError, match=r"data\.tasks must have a column of classes"):
-        CSN.Spec().check(problem("price", kinds={"price": "number"}))
+        CSN.Spec().check(problem("tags", kinds={"tags": "set"}))
     for bad in ({"margin": 0}, {"num_triplets": 0}, {"mask_penalty": -1}):
         with pytest.raises(ValueError, match=next(iter(bad))):
             CSN.Spec.model_validate(bad)

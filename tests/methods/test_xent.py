@@ -52,8 +52,8 @@ def test_classifiers_have_an_output_per_class_and_no_norm() -> None:
     assert {t: tuple(z.shape) for t, z in rows.items()} == {"shape": (2, 3), "colour": (2, 2)}
 
 
-def test_tasks_of_other_kinds_are_left_out() -> None:
-    mixed = problem("shape", "price", kinds={"price": "number", "shape": "classes"})
+def test_label_sets_are_left_out() -> None:
+    mixed = problem("shape", "tags", kinds={"tags": "set", "shape": "classes"})
     XEnt.Spec().check(mixed)
     assert XEnt(XEnt.Spec(), mixed).heads == ("shape",)
 
@@ -61,9 +61,9 @@ def test_tasks_of_other_kinds_are_left_out() -> None:
 def test_tasks_that_it_cannot_train_on_are_refused() -> None:
     with pytest.raises(ValueError, match=r"task must be a column .* got 'color'; did you mean"):
         XEnt.Spec(task="color").check(problem(*TASKS))
-    for spec, message in ((XEnt.Spec(task="price"), "price"), (XEnt.Spec(), "data.tasks")):
+    for spec, message in ((XEnt.Spec(task="tags"), "tags"), (XEnt.Spec(), "data.tasks")):
         with pytest.raises(ValueError, match=message):
-            spec.check(problem("price", kinds={"price": "number"}))
+            spec.check(problem("tags", kinds={"tags": "set"}))
 
 
 def test_a_hidden_layer_ends_in_an_embedding_as_wide_as_a_projection_head() -> None:

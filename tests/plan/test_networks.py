@@ -9,7 +9,6 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from mtcon_ray.base.metrics import Kind
 from mtcon_ray.data.batch import Batch
 from mtcon_ray.errors import SpecError
 from mtcon_ray.evaluation.protocol import Evaluation
@@ -182,9 +181,7 @@ class Shift(ExtraSpec):
 
 
 class Spread(MetricSpec):
-    """The spread of the features of classes and numbers, or what `broken` returns."""
-
-    kinds: ClassVar[tuple[Kind, ...]] = ("classes", "number")
+    """The spread of the features, for classes, or what `broken` returns."""
 
     name: Literal["spread"] = "spread"
     broken: ClassVar[Any] = None
@@ -287,11 +284,11 @@ def test_a_cut_training_with_plugins_ends_bit_equal(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", [*cases.EACH, "none"])
 def test_each_method_of_this_package_passes(name: str) -> None:
-    """With all kinds of labels. The generator of the caller is left as it was."""
+    """With both kinds of labels. The generator of the caller is left as it was."""
     state = torch.get_rng_state()
     spec = cases.make_spec(name) if name != "none" else spec_of(method="none")
     assert not spec.used_plugins
-    try_plugins(spec, {**SIZES, "attributes": 5, "size": 1})
+    try_plugins(spec, {**SIZES, "attributes": 5})
     assert torch.equal(torch.get_rng_state(), state)
 
 

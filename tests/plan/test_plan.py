@@ -60,7 +60,7 @@ def test_counts_are_exact() -> None:
 
 def test_a_plan_has_the_shares_of_the_largest_classes_and_the_objective() -> None:
     data = {"kind": "synthetic", "num_items": 300, "tasks": ["shape", "attributes"]}
-    spec = spec_of(data={**data, "held_out": ["size"]})
+    spec = spec_of(data={**data, "held_out": []})
     plan = plan_on(spec)
     assert plan.majority == majority_shares(labels_of(spec.data), ["shape", "attributes"])
     assert plan.objective == "val/score"
@@ -216,12 +216,12 @@ def test_an_objective_in_the_space_of_a_head_needs_the_head(
 
 
 def test_a_metric_of_classes_is_refused_if_the_data_have_other_labels() -> None:
-    """A plugin's source may return a number for what its section calls classes."""
+    """A plugin's source may return a label set for what its section calls classes."""
     spec = spec_of(search={"objective": "knn/shape"})
     table = labels_of(spec.data)
-    numbers = {"shape": table.labels.pop("shape").astype(float)}
+    sets = {"shape": table.labels.pop("shape")[:, None].clip(max=1).astype(np.uint8)}
     with pytest.raises(DataError, match="knn/shape needs a column of classes"):
-        make_plan(spec, Path("/root-of-test"), ONE, replace(table, continuous=numbers))
+        make_plan(spec, Path("/root-of-test"), ONE, replace(table, multi_hot=sets))
 
 
 def test_a_plan_downloads_no_weights(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -263,9 +263,8 @@ def test_unknown_labels_count_in_no_majority() -> None:
         split=np.array([0, 2, 2, 2, 2, 2], dtype=np.int8),
         multi_hot={"set": np.array([[1, 1], [1, 255], [0, 255], [255, 255], [1, 255], [0, 255]])},
         multi_hot_names={"set": ("p", "q")},
-        continuous={"price": np.ones(6)},
     )
-    shares = majority_shares(table, ["kind", "set", "price"])
+    shares = majority_shares(table, ["kind", "set"])
     assert shares == {"kind": 0.75, "set": pytest.approx(0.25)}
 
 

@@ -16,10 +16,8 @@ data: {csv: a.csv}
     data.kind: is required
 data: {kind: synthetic, tasks: [shape], held_out: [shape]}
     must not repeat a column, got ['shape'] twice
-data: {kind: synthetic, held_out: [size], held_out_top_k: 3}
-    held_out_top_k must go with a held-out column of classes, got 3 with columns of
-data: {kind: table, csv: a.csv, images: i, tasks: [a], multi_hot: {a: a}, continuous: [a]}
-    multi_hot and continuous must not share a name, got 'a'
+data: {kind: synthetic, held_out: [attributes], held_out_top_k: 3}
+    held_out_top_k must go with a held-out column of classes, got 3 with label sets
 method: {name: mtcon, temperature_by_task: {shape: 0.0000001}}
     method.temperature_by_task.shape must be greater than or equal to 0.000001, got
 model: {encoder: resnet34}

@@ -11,14 +11,13 @@ from mtcon_ray.data.sources.files import DataSource
 from mtcon_ray.data.splits import drawn_split
 from mtcon_ray.data.synthetic_images import ATTRIBUTES, FACTORS, LARGE, draw, key_of, object_size
 from mtcon_ray.spec.data.base import SPLIT_FRACTIONS
-from mtcon_ray.spec.data.own import NUMBER, SET, SyntheticSpec
+from mtcon_ray.spec.data.own import SET, SyntheticSpec
 
 
 class SyntheticSource(DataSource):
     """Synthetic images of tilted, coloured, textured objects, with five independent factors.
 
     The factors are labels with classes. `attributes` is a set of binary attributes of the object.
-    `size` is a number, half the object's length as a share of the image's side.
     """
 
     spec: SyntheticSpec
@@ -35,7 +34,6 @@ class SyntheticSource(DataSource):
             split=drawn_split(np.arange(spec.num_items), SPLIT_FRACTIONS, spec.seed),
             multi_hot={SET: self._attributes()} if has_set else {},
             multi_hot_names={SET: (*ATTRIBUTES, "large")} if has_set else {},
-            continuous={NUMBER: self._sizes} if NUMBER in columns else {},
         )
 
     def _attributes(self) -> np.ndarray:
@@ -44,13 +42,10 @@ class SyntheticSource(DataSource):
             np.isin(np.array(FACTORS[factor])[self._codes[factor]], classes)
             for factor, classes in ATTRIBUTES.values()
         ]
-        return np.stack([*facts, self._sizes > LARGE], axis=1).astype(np.uint8)
-
-    @cached_property
-    def _sizes(self) -> np.ndarray:
-        """Size of every item's object, float64 [N], from each image's own random generator."""
+        # From the random generator of each image.
         seeds = ([self.spec.seed, 0, row] for row in range(self.spec.num_items))
-        return np.array([object_size(seed) for seed in seeds])
+        is_large = [object_size(seed) > LARGE for seed in seeds]
+        return np.stack([*facts, is_large], axis=1).astype(np.uint8)
 
     @cached_property
     def _codes(self) -> dict[str, np.ndarray]:

@@ -25,7 +25,6 @@ from mtcon_ray.data.table_file import (
     join_attributes,
     read_bits,
     read_lists,
-    read_numbers,
     read_table_file,
 )
 from mtcon_ray.errors import DataError
@@ -97,7 +96,6 @@ class TableSource(FilesSource):
             split_origin=origin,
             multi_hot=multi_hot,
             multi_hot_names=multi_hot_names,
-            continuous={c: read_numbers(table, c) for c in spec.continuous},
             warnings=(*warnings, *self._doubts(split)),
         )
 

@@ -26,7 +26,7 @@ class DataSpec(Spec):
 
     kind: str = ""
     tasks: Columns[str] = Field(
-        description="labels to train on: classes, sets or numbers ([] for a method without labels)"
+        description="labels to train on: classes or label sets ([] for a method without labels)"
     )
     held_out: HeldOut[str] = ()
     seed: Seed = Field(
@@ -76,10 +76,10 @@ class DataSpec(Spec):
                     f"label_noise must name tasks with classes, got {task!r}; tasks: {self.tasks}"
                 )
         kinds = {self.kind_of(column) for column in self.held_out}
-        if self.held_out_top_k is not None and kinds and "classes" not in kinds:
+        if self.held_out_top_k is not None and kinds == {"set"}:
             raise ValueError(
                 "held_out_top_k must go with a held-out column of classes, got "
-                f"{self.held_out_top_k} with columns of {sorted(kinds)}; leave it out"
+                f"{self.held_out_top_k} with label sets alone; leave it out"
             )
         return self
 

@@ -6,7 +6,7 @@ from pydantic import Field, model_validator
 
 from mtcon_ray.base.metrics import Kind
 from mtcon_ray.base.registry import LocalPath, PathOrUrl, Text
-from mtcon_ray.spec.data.base import MAX_LABELS, SOURCES, Columns, DataSpec, DrawnSplitSpec, HeldOut
+from mtcon_ray.spec.data.base import MAX_LABELS, SOURCES, DataSpec, DrawnSplitSpec, HeldOut
 
 LIST_SEPARATOR = "|"  # unless the spec names another
 ARCHIVES = (".tar", ".tar.gz", ".tgz")
@@ -34,7 +34,6 @@ class TableSpec(DrawnSplitSpec):
     multi_hot_separator: Text = Field(
         LIST_SEPARATOR, description="separator of names within a cell of a column of lists"
     )
-    continuous: Columns[str] = Field((), description="columns of numbers")
     images: PathOrUrl = Field(description="path or URL of a folder, .tar or .tar.gz of images")
     csv: PathOrUrl = Field(
         description="path or URL of a UTF-8 CSV with a header and a row per image"
@@ -45,9 +44,7 @@ class TableSpec(DrawnSplitSpec):
     )
 
     @model_validator(mode="after")
-    def _fields_are_consistent(self) -> Self:
-        if both := sorted(set(self.multi_hot) & set(self.continuous)):
-            raise ValueError(f"multi_hot and continuous must not share a name, got {both[0]!r}")
+    def _urls_end_as_files_or_folders(self) -> Self:
         for name, url in self.urls().items():
             ends = (*ARCHIVES, "/")
             if name == "images" and not url.endswith(ends):
@@ -57,9 +54,7 @@ class TableSpec(DrawnSplitSpec):
         return self
 
     def kind_of(self, name: str) -> Kind:
-        if name in self.multi_hot:
-            return "set"
-        return "number" if name in self.continuous else "classes"
+        return "set" if name in self.multi_hot else "classes"
 
 
 @SOURCES.declare("folder", "mtcon_ray.data.sources.class_folders:FolderSource")
@@ -88,14 +83,14 @@ class FolderSpec(DrawnSplitSpec):
         return self.levels if self.levels is not None else (*self.tasks, *self.held_out)
 
 
-# Names of the label set and of the number. All other labels are factors, with classes.
-SET, NUMBER = "attributes", "size"
-SyntheticLabel = Literal["shape", "colour", "texture", "tilt", "mark", "attributes", "size"]
+# Name of the label set. All other labels are factors, with classes.
+SET = "attributes"
+SyntheticLabel = Literal["shape", "colour", "texture", "tilt", "mark", "attributes"]
 
 
 @SOURCES.declare("synthetic", "mtcon_ray.data.sources.synthetic:SyntheticSource")
 class SyntheticSpec(DataSpec):
-    """Synthetic images. Labels: shape, colour, texture, tilt, mark, attributes, size."""
+    """Synthetic images. Labels: shape, colour, texture, tilt, mark, attributes."""
 
     tasks: tuple[SyntheticLabel, ...] = Field(
         ("shape", "colour", "texture"), description="label columns to train on"
@@ -104,6 +99,4 @@ class SyntheticSpec(DataSpec):
     num_items: int = Field(4000, ge=10, le=10**7, description="number of images")
 
     def kind_of(self, name: str) -> Kind:
-        if name == SET:
-            return "set"
-        return "number" if name == NUMBER else "classes"
+        return "set" if name == SET else "classes"

@@ -95,7 +95,7 @@ def check_heads(problem: Problem, own_heads: str) -> None:
 def check_task(task: str | None, problem: Problem, kind: Kind = "classes") -> None:
     """Raises ValueError if no task is of the kind, or if the spec's `task` is not of the kind."""
     columns = problem.of_kind(kind)
-    what = {"classes": "a column of classes", "set": "a label set", "number": "a number"}[kind]
+    what = "a label set" if kind == "set" else "a column of classes"
     if not columns:
         raise ValueError(f"data.tasks must have {what}, got {dict(problem.kinds)}")
     if task is not None and task not in columns:

@@ -30,7 +30,7 @@ class SupConSpec(ContrastiveSpec):
 
 @METHODS.declare("mtcon", "mtcon_ray.methods.mtcon:MTCon")
 class MTConSpec(ContrastiveSpec):
-    """A contrastive head per task, supervised by its classes, label sets or numbers."""
+    """A contrastive head per task, supervised by its classes or label sets."""
 
     weighting: Literal["learned", "equal", "temperature"] = Field(
         "learned",
@@ -40,13 +40,6 @@ class MTConSpec(ContrastiveSpec):
     )
     normalise_weights: bool = Field(False, description="scale learned weights to mean 1")
     threshold: Share = Field(0.3, description="label sets: lowest Jaccard overlap of positives")
-    bandwidth: float = Field(
-        0.5,
-        gt=0,
-        le=100,
-        description="numbers: width of the Gaussian kernel for the weights of positives, in "
-        "standard deviations of the train split",
-    )
     temperature_by_task: dict[str, Temperature] = Field(
         {}, description="temperatures of single tasks (default: `temperature`)"
     )

@@ -79,13 +79,14 @@ def test_a_change_of_the_drawing_is_a_new_version(monkeypatch: pytest.MonkeyPatc
 
 def test_attributes_follow_from_factors_and_size() -> None:
     factors = ["shape", "colour", "texture", "tilt"]
-    spec = {"tasks": ["attributes", *factors], "held_out": ["size"], "num_items": 500}
+    spec = {"tasks": ["attributes"], "held_out": factors, "num_items": 500}
     table = drawn(**spec).read_labels()
-    assert [table.kind_of(name) for name in ("attributes", "size")] == ["set", "number"]
-    columns = table.multi_hot["attributes"].T
-    named = dict(zip(table.multi_hot_names["attributes"], columns, strict=True))
+    assert (table.kind_of("attributes"), table.kind_of("shape")) == ("set", "classes")
+    names = table.multi_hot_names["attributes"]
+    named = dict(zip(names, table.multi_hot["attributes"].T, strict=True))
     for fact, (factor, classes) in ATTRIBUTES.items():
         codes = [table.classes[factor].index(name) for name in classes]
         assert (named[fact] == np.isin(table.labels[factor], codes)).all()
-    assert (named["large"] == (table.continuous["size"] > LARGE)).all()
+    large = [synthetic_images.object_size([0, 0, row]) > LARGE for row in range(500)]
+    assert (named["large"] == large).all()
     assert all(0.3 < column.mean() < 0.9 for column in named.values())

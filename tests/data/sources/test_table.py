@@ -24,20 +24,18 @@ def test_empty_cells_are_missing_and_never_a_class(files: Any) -> None:
     assert table.labels["kind"].dtype == np.int64
 
 
-def test_multi_hot_and_continuous_columns_are_kept(files: Any) -> None:
+def test_columns_of_label_sets_are_kept(files: Any) -> None:
     """Bits are read from columns and from lists."""
     files.frame["shiny"] = ["1", "False", ""] + ["0"] * 17
     files.frame["soft"] = ["0"] * 19 + ["1"]
     files.frame["tags"] = ["red|new", "", "new", "red", "|", " "] + ["red"] * 14
-    files.frame["price"] = ["1.5", ""] + ["-2"] * 18
     sets = {"looks": ["shiny", "soft"], "tags": "tags"}
-    table = labels_of(files.spec(multi_hot=sets, continuous=["price"]))
+    table = labels_of(files.spec(multi_hot=sets))
     assert table.multi_hot["looks"][:3].tolist() == [[1, 0], [0, 0], [255, 0]]
     assert table.multi_hot["looks"][19].tolist() == [0, 1]
     assert table.multi_hot["tags"][:4].tolist() == [[1, 1], [255, 255], [1, 0], [0, 1]]
     assert (table.multi_hot["tags"][4:6] == 255).all()
     assert table.multi_hot_names == {"looks": ("shiny", "soft"), "tags": ("new", "red")}
-    np.testing.assert_equal(table.continuous["price"][:2], [1.5, np.nan])
 
 
 @pytest.mark.parametrize(
@@ -48,7 +46,6 @@ def test_multi_hot_and_continuous_columns_are_kept(files: Any) -> None:
         ({"image_column": "imag"}, r"\(data.image_column\); did you mean 'image'\?"),
         ({"split_column": "splits"}, r"null draws a split\); did you mean 'split'\?"),
         ({"split_column": None, "group_column": "x"}, "must have the column 'x'; known: image"),
-        ({"continuous": ["kind"]}, "column 'kind' .* finite numbers .* 'b' in row 2 and 19 more"),
         ({"multi_hot": {"m": ["kind"]}}, "column 'kind' .* hold 0 and 1, .* or nothing, got 'b'"),
         ({"split_column": "kind"}, r"name a split in each row: .*, got 'b' in row 2"),
         ({"images": "nowhere"}, "data.images not found: nowhere does not exist"),

@@ -14,7 +14,6 @@ import argparse
 import sys
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from statistics import fmean
 from time import perf_counter
@@ -83,7 +82,7 @@ def opened(path: Path, root: Path) -> tuple[Measurement, Counts]:
     """Returns the features of a kept network and the numbers of classes of its labels."""
     found = open_checkpoint(path, root=root, callbacks=Callbacks())
     torch.set_num_threads(1)
-    measurement = found.evaluation().full_measurement()
+    measurement = found.full_measurement()
     classes = found.dataset.table.classes
     return measurement, {label: len(classes[label]) for label in measurement.places}
 
@@ -133,7 +132,7 @@ def rows_of(data: LabelledFeatures, order: torch.Tensor) -> LabelledFeatures:
 
 def scaled_by(data: LabelledFeatures, factor: torch.Tensor) -> LabelledFeatures:
     """Returns the items with each feature multiplied by its factor."""
-    return replace(data, features=data.features * factor)
+    return data._replace(features=data.features * factor)
 
 
 def scikit_accuracy(

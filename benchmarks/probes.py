@@ -11,7 +11,6 @@ and with a lower learning rate than in the timing.
 """
 
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from time import perf_counter, process_time
@@ -131,8 +130,7 @@ def probe(network: Network, dataset: Dataset, spec: RunSpec) -> dict[str, float]
 
 def evaluation(network: Network, dataset: Dataset, spec: RunSpec) -> Evaluation:
     """Returns the evaluation on the CPU."""
-    device = torch.device("cpu")
-    return Evaluation(network, dataset, spec.evaluate, spec.views, device, SEED)
+    return Evaluation(network, dataset, spec, torch.device("cpu"))
 
 
 def peer_epoch(
@@ -181,7 +179,7 @@ def check_same_accuracies(network: Network, dataset: Dataset, spec: RunSpec) -> 
     }
     train, val, test = exact.values()
     sgd = measured.spec.model_copy(update={"probe": CHECKED_SGD})
-    checked = replace(measured, train=train, val=val, measured=test, spec=sgd)
+    checked = measured._replace(train=train, val=val, measured=test, spec=sgd)
     accuracies = checked.scores_of(checked.fit().probes)
     features: Encoded = {split: part.features for split, part in exact.items()}
     for task in dataset.tasks:

@@ -6,7 +6,6 @@ import shutil
 import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from functools import partial
 from time import perf_counter, sleep
 
@@ -246,7 +245,7 @@ def _probes(bench: Bench) -> str:
     there = found[-1]
     assert there.val is not None
     train, val, measured = map(on_host, (there.train, there.val, there.measured))
-    here = replace(there, train=train, val=val, measured=measured)
+    here = there._replace(train=train, val=val, measured=measured)
     there.fit()
     on_device, on_cpu = seconds(there.fit), seconds(here.fit)
     width = there.train.features.shape[1]

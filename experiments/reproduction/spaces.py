@@ -10,12 +10,13 @@ from mtcon_ray.base.callbacks import Callbacks
 from mtcon_ray.base.paths import MODEL_FILE, checkpoint_folder
 from mtcon_ray.comparison.row import Row
 from mtcon_ray.evaluation.features import extract_features
-from mtcon_ray.export.trained_network import Opened, open_checkpoint
+from mtcon_ray.evaluation.protocol import Evaluation
+from mtcon_ray.export.trained_network import open_checkpoint
 from mtcon_ray.records.results import TrialResult
 from mtcon_ray.spec.data.base import Split
 
 
-def open_trained(row: Row, trial: TrialResult, root: Path) -> Opened:
+def open_trained(row: Row, trial: TrialResult, root: Path) -> Evaluation:
     """Returns a training's kept network with its heads and its data.
 
     Uses a GPU only if there is one. Raises the errors of `open_checkpoint`.
@@ -32,13 +33,13 @@ def model_file(row: Row, trial: TrialResult) -> Path:
     return checkpoint_folder(row.results.folder, trial.name) / MODEL_FILE
 
 
-def choose_items(opened: Opened, split: Split, limit: int) -> np.ndarray:
+def choose_items(opened: Evaluation, split: Split, limit: int) -> np.ndarray:
     """Returns the rows of at most `limit` random items of a split, ascending, always the same."""
     rows = opened.dataset.table.rows(split)
     return np.sort(np.random.default_rng(0).permutation(rows)[:limit])
 
 
-def head_spaces(opened: Opened, rows: np.ndarray) -> dict[str, np.ndarray]:
+def head_spaces(opened: Evaluation, rows: np.ndarray) -> dict[str, np.ndarray]:
     """Returns the output of every head for these items, float32 [N, D], by head."""
     images, spec = opened.dataset.images, opened.spec
     size, device = spec.evaluate.batch_size, opened.device

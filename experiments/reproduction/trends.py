@@ -173,7 +173,7 @@ def difference_tested(claim: str, scores: Scores | None) -> Tested:
         return Tested(claim, None, why=NO_RESULTS)
     if why := too_few_seeds(len(scores.seeds)):
         return Tested(claim, found, points(found), why=why)
-    none = replace(scores, score_S=0 * scores.score_S, drawn_SK=0 * scores.drawn_SK)
+    none = scores._replace(score_S=0 * scores.score_S, drawn_SK=0 * scores.drawn_SK)
     error = standard_error(scores, none)
     return Tested(claim, found, points(found), p_value(found.value, error), error=error)
 

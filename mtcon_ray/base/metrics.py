@@ -109,6 +109,12 @@ class Labels(NamedTuple):
         return slugs((*self.tasks, *self.held_out))
 
     @property
+    def places(self) -> dict[str, tuple[str, str]]:
+        """The split and the name of each label in the names of its test scores."""
+        splits = dict.fromkeys(self.held_out, "heldout") | dict.fromkeys(self.tasks, "test")
+        return {label: (splits[label], name) for label, name in self.slugs.items()}
+
+    @property
     def objective(self) -> str:
         """The name of the objective among an epoch's metrics."""
         return OBJECTIVE if self.weights else objective_name(self.kinds[t] for t in self.tasks)

@@ -130,7 +130,8 @@ def _measure(claim: ClaimSpec, better: Row, than: Row) -> Judged:
             varying.append(len(row.finished))
         elif found is not None:
             # Fixed features. Their equal results would count as a system with little variation.
-            found = found.of_first_seed()
+            first = found.score_S[:1], found.drawn_SK[:1]
+            found = found._replace(seeds=found.seeds[:1], score_S=first[0], drawn_SK=first[1])
         scores.append(found)
     if scores[0] is None or scores[1] is None:
         return Judged(claim, None, "no stored predictions")

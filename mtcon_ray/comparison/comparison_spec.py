@@ -167,12 +167,11 @@ def _sweeps(
     limits = raw.get("search") or {}
     if not isinstance(limits, dict):
         raise SpecError(f"{where}: search must be a mapping, got {limits!r}")
-    for name in limits:
-        if name not in LIMITS:
-            raise SpecError(
-                f"{where}: search.{name} must be left out, because a comparison searches by "
-                f"`tune` alone; of search it takes {', '.join(LIMITS)}"
-            )
+    if others := [name for name in limits if name not in LIMITS]:
+        raise SpecError(
+            f"{where}: search.{others[0]} must be left out, because a comparison searches by "
+            f"`tune` alone; of search it takes {', '.join(LIMITS)}"
+        )
     seeds = system.seeds or (tune.seeds if tune else 1)
     search: dict[str, Any] = {"sampler": "grid", "repeats": seeds, "scheduler": {"name": "none"}}
     if tune is not None:

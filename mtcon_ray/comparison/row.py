@@ -86,11 +86,10 @@ class Row:
 def columns(rows: list[Row]) -> dict[tuple[str, str], str]:
     """Returns column headings by (split, label): tasks on test, then held-out labels."""
     found: dict[tuple[str, str], str] = {}
-    for spec in (row.results.spec for row in rows if row.results):
-        for split, labels in (("test", spec.data.tasks), ("heldout", spec.data.held_out)):
-            for label in labels:
-                held_out = ", held out" if split == "heldout" else ""
-                found.setdefault((split, label), label_title(spec.labels, label) + held_out)
+    for labels in (row.results.labels for row in rows if row.results):
+        for label, (split, _) in labels.places.items():
+            held_out = ", held out" if split == "heldout" else ""
+            found.setdefault((split, label), label_title(labels, label) + held_out)
     return found
 
 

@@ -14,13 +14,13 @@ from mtcon_ray.comparison.comparison_spec import Comparison
 from mtcon_ray.comparison.row import Row
 from mtcon_ray.comparison.stages import plan_stages
 from mtcon_ray.comparison.summary import write_tables
-from mtcon_ray.comparison.tuning import again_spec, final_spec
+from mtcon_ray.comparison.tuning import again_spec
 from mtcon_ray.errors import MtconError
 from mtcon_ray.records.event_log import first_event
 from mtcon_ray.records.folder import changes
 from mtcon_ray.records.results import SweepResults, load_sweep
 from mtcon_ray.records.stored import fetch_sweep, fetch_trials, has_sweep
-from mtcon_ray.spec.run_spec import RunSpec
+from mtcon_ray.spec.run_spec import RunSpec, with_values
 from mtcon_ray.sweep.run import run_sweep
 
 # Fields in which a finished sweep may differ. A resume may change more fields: an unfinished sweep
@@ -109,7 +109,7 @@ def _trained(comparison: Comparison, train: Train) -> Iterator[Row]:
                 if tuning.again is not None:
                     again = again_spec(tuning.again, tuned[0])
                     tuned.append(train(again, f"{title}: the best again"))
-                final = final_spec(final, tuned[-1])
+                final = with_values(final, tuned[-1].required_winner().params)
             yield Row(title, train(final, title), tuned=tuple(tuned))
         except Interrupted:  # a MtconError too, but it must end the comparison
             raise

@@ -35,17 +35,16 @@ def plan_stages(comparison: Comparison, root: Path, cluster: ClusterView) -> Ite
                 yield title, name, plan
 
 
-def stage_lines(stages: Iterable[Stage]) -> list[str]:
+def stage_lines(stages: Sequence[Stage]) -> list[str]:
     """Returns a comparison's sweeps as a table, with sums, "at most" if they are not known."""
-    found = list(stages)
     rows = []
-    for title, name, plan in found:
+    for title, name, plan in stages:
         what = f"{plan.num_configurations:,} x {plan.count_text('epochs')} epochs"
         what += f", {plan.repeats:,} seeds" if plan.repeats > 1 else ""
         if plan.rung_epochs:
             what += f", {plan.scheduler}{rungs_text(plan)}"
         rows.append([title, name, *work_of([plan]), what])
-    rows.append(["all", "", *work_of([plan for _, _, plan in found]), ""])
+    rows.append(["all", "", *work_of([plan for _, _, plan in stages]), ""])
     header = ["system", "sweep", "trials", "epochs", "configurations"]
     return Table(header, rows, right=(2, 3)).lines()
 

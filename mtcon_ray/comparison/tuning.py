@@ -42,11 +42,8 @@ class TuneSpec(SearchSpec):
         """Returns a system's section `search` as plain data."""
         space = {path: d for path, d in {**self.space, **changes}.items() if d is not None}
         points = [{p: v for p, v in point.items() if p in space} for point in self.first_points]
-        return {
-            **self.model_dump(mode="json", by_alias=True, include=set(SearchSpec.model_fields)),
-            "space": {path: d.model_dump(mode="json", by_alias=True) for path, d in space.items()},
-            "first_points": [point for point in points if point],
-        }
+        own = self.model_copy(update={"space": space, "first_points": tuple(filter(None, points))})
+        return own.model_dump(mode="json", by_alias=True, include=set(SearchSpec.model_fields))
 
 
 class Tuning(NamedTuple):
@@ -119,14 +116,6 @@ def again_spec(again: RunSpec, first: SweepResults) -> RunSpec:
             f"no configuration to train again: no trial of {first.name!r} has a finite value"
         )
     return with_values(again, {"search.num_trials": len(points), "search.first_points": points})
-
-
-def final_spec(final: RunSpec, last: SweepResults) -> RunSpec:
-    """Returns the final sweep with the values of the winner of the last sweep of tuning.
-
-    Raises MtconError if none of its trials has trained for its full budget.
-    """
-    return with_values(final, last.required_winner().params)
 
 
 def best_points(results: SweepResults, count: int) -> list[Point]:

@@ -48,12 +48,8 @@ def leaderboard_lines(
 
 def measured(labels: metrics.Labels, values: Mapping[str, float]) -> dict[str, tuple[str, str]]:
     """Returns split and slug of each label with a score among a trial's last metrics."""
-    found = {}
-    for label, slug in labels.slugs.items():
-        place = "test" if label in labels.tasks else "heldout", slug
-        if metrics.reading(values, *place).value is not None:
-            found[label] = place
-    return found
+    places = labels.places.items()
+    return {name: at for name, at in places if metrics.reading(values, *at).value is not None}
 
 
 def score_columns(results: SweepResults, values: Mapping[str, float]) -> dict[str, list[str]]:

@@ -35,7 +35,6 @@ def extract_features(
     images: np.ndarray,
     rows: np.ndarray,
     views: ViewsSpec,
-    *,
     batch_size: int,
     device: torch.device,
     autocast_dtype: torch.dtype | None = None,

@@ -29,7 +29,6 @@ tables of 30 claims have a finding where no difference exists.
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -41,9 +40,6 @@ from mtcon_ray.evaluation.predictions import LabelPredictions, kind_of
 from mtcon_ray.evaluation.scores import resampled_counts, weighted_scores
 
 RESAMPLES = 1000
-# Resamples scored at once. Average precision of 4,000 items takes half the time if a tile fits
-# into the CPU's cache.
-TILE = 128
 SHARES = (0.025, 0.975)  # quantiles of a 95 % percentile interval
 LEVEL = 0.05  # of the tests, two-sided
 POWER = 0.8  # probability with which a test finds a `detectable` difference
@@ -75,8 +71,7 @@ class Interval(NamedTuple):
     over_seeds: bool
 
 
-@dataclass(frozen=True)
-class Scores:
+class Scores(NamedTuple):
     """A system's scores of a label by seed: on all test items, and on K resamples of them.
 
     score_S and drawn_SK are float64, in the order of seeds. rows are the items' rows in the label
@@ -88,12 +83,6 @@ class Scores:
     drawn_SK: np.ndarray
     rows: np.ndarray
     truth: np.ndarray
-
-    def of_first_seed(self) -> "Scores":
-        """Returns the scores of the first seed alone."""
-        return replace(
-            self, seeds=self.seeds[:1], score_S=self.score_S[:1], drawn_SK=self.drawn_SK[:1]
-        )
 
 
 def resampled_scores(
@@ -109,13 +98,8 @@ def resampled_scores(
     if not all(_same_items(first, other) for other in found[1:]):
         return None
     n = len(first.rows)
-    # The columns of a tile are strided in its portion. A contiguous copy makes products faster.
-    counts = (
-        tile.contiguous()
-        for portion in resampled_counts(n, resamples, ITEMS_SEED)
-        for tile in portion.split(TILE, dim=1)
-    )
-    drawn_SK = np.concatenate([_scores(found, tile) for tile in counts], axis=1)
+    tiles = resampled_counts(n, resamples, ITEMS_SEED)
+    drawn_SK = np.concatenate([_scores(found, tile) for tile in tiles], axis=1)
     score_S = _scores(found, torch.ones(n, 1))[:, 0]
     if kind_of(first.truth) == "set":
         drawn_SK += (score_S - drawn_SK.mean(axis=1))[:, None]

@@ -18,7 +18,6 @@ features, and thereby the size of the penalty. Without missing labels it does no
 By SGD each label is trained separately too, with closed-form gradients instead of autograd.
 """
 
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 
@@ -69,12 +68,6 @@ class Design:
         self.x = z_ND.new_ones(len(z_ND), len(self.variance))
         torch.mm(z_ND, self.axes_DD, out=self.x[:, :-1])
 
-    def on_features(self, weight: Tensor) -> Tensor:
-        """Returns weights [D + 1, C] of the same linear function of the original features."""
-        slope_DC = self.scale_D[:, None] * (self.axes_DD @ weight[:-1])
-        offset_C = weight[-1] - self.mean_D @ slope_DC
-        return torch.cat([slope_DC, offset_C[None]])
-
 
 def fit(
     train: LabelledFeatures,
@@ -98,11 +91,10 @@ def fit(
     for label, y in train.labels.items():
         regression = Regression(design, label, y, num_classes.get(label))
         if val is None:
-            (penalty,) = penalties
-            weight, left = regression.solve(penalty, regression.zero, ROUGH)
+            (penalty,), start = penalties, regression.zero
         else:
             penalty, start = _best(regression, penalties, val)
-            weight, left = regression.solve(penalty, start, FINAL)
+        weight, left = regression.solve(penalty, start, ROUGH if val is None else FINAL)
         probes[label] = regression.probe(weight, penalty)
         worst = max(worst, left)
     return Fit(probes, worst)
@@ -115,14 +107,14 @@ def _best(
 
     Penalties are tried from the largest down, each warm-started at the previous solution.
     """
-    best, chosen, found = -math.inf, max(penalties), regression.zero
-    weight = regression.zero
-    for penalty in sorted(penalties, reverse=True):
-        weight, _ = regression.solve(penalty, weight, COMPARED)
-        score = regression.probe(weight, penalty).score(val)
-        if score > best:
-            best, chosen, found = score, penalty, weight
-    return chosen, found
+
+    def tried() -> Iterator[tuple[float, Tensor]]:
+        weight = regression.zero
+        for penalty in sorted(penalties, reverse=True):
+            weight, _ = regression.solve(penalty, weight, COMPARED)
+            yield penalty, weight
+
+    return max(tried(), key=lambda found: regression.probe(found[1], found[0]).score(val))
 
 
 class Regression:
@@ -222,7 +214,10 @@ class Regression:
 
     def probe(self, weight: Tensor, penalty: float) -> LinearProbe:
         """Returns the label's probe with these weights, as a function of the original features."""
-        on_features = self._design.on_features(weight)
+        design = self._design
+        slope_DC = design.scale_D[:, None] * (design.axes_DD @ weight[:-1])
+        offset_C = weight[-1] - design.mean_D @ slope_DC
+        on_features = torch.cat([slope_DC, offset_C[None]])
         return LinearProbe(self.kind, self.label, on_features, f"with penalty {penalty:g}")
 
 

@@ -13,10 +13,8 @@ from mtcon_ray.evaluation.probe import LabelledFeatures
 from mtcon_ray.spec.problem import MISSING
 
 TEMPERATURE = 0.07
-# Largest number of cosines in memory at once, 8 bytes each.
-MOST_SIMILARITIES = 2**24
 TOP = (1, 5, 10)
-# The same in retrieval, where each portion is sorted.
+# Largest number of cosines in memory at once, 8 bytes each.
 MOST_COSINES = 2**22
 # Cosines that agree in these binary digits are equal.
 DIGITS = 30
@@ -34,7 +32,7 @@ def neighbours_correct(
     """
     known, asked = train.known(label), measured.known(label)
     near_ND = F.normalize(known.features.double(), dim=1)
-    portion = max(1, MOST_SIMILARITIES // len(near_ND))
+    portion = max(1, MOST_COSINES // len(near_ND))
     voted = []
     for some_nD in F.normalize(asked.features.double(), dim=1).split(portion):
         cosine_nk, index_nk = (some_nD @ near_ND.T).topk(min(k, len(near_ND)), dim=1)

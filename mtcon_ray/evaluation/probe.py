@@ -1,6 +1,5 @@
 """Linear probes on fixed features, and the items for their training and scores."""
 
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
@@ -19,8 +18,7 @@ def finite(features_ND: Tensor) -> Tensor:
     return features_ND.double()
 
 
-@dataclass(frozen=True)
-class LabelledFeatures:
+class LabelledFeatures(NamedTuple):
     """Features [n, D] of n items, and their labels by name.
 
     Classes are int64 [n], MISSING where unknown. Label sets are uint8 [n, L], UNKNOWN_BIT where
@@ -40,8 +38,7 @@ class LabelledFeatures:
         return LabelledFeatures(self.features[is_known], {label: y[is_known]})
 
 
-@dataclass(frozen=True)
-class LinearProbe:
+class LinearProbe(NamedTuple):
     """Linear layer of a label: weight [D + 1, C]. The last row is the offset.
 
     For classes it is a softmax layer, for a label set a layer of sigmoids. `made` describes the

@@ -2,10 +2,10 @@
 
 import math
 from collections.abc import Container, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from itertools import product
 from pathlib import Path
 from statistics import fmean
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -24,11 +24,10 @@ from mtcon_ray.evaluation.probe import Fit, LabelledFeatures, LinearProbe
 from mtcon_ray.evaluation.probe_data import rows_with_any, short_probe_rows
 from mtcon_ray.models.network import Network
 from mtcon_ray.spec.evaluate import ConvergedProbeSpec, EvaluateSpec
-from mtcon_ray.spec.views import ViewsSpec
+from mtcon_ray.spec.run_spec import RunSpec
 
 
-@dataclass(frozen=True)
-class Measurement:
+class Measurement(NamedTuple):
     """Features and settings of an evaluation.
 
     Probes of `spec.probe` are trained on `train`, selected on `val` (if given) and scored on
@@ -45,7 +44,7 @@ class Measurement:
     places: Mapping[str, tuple[str, str]]
     spec: EvaluateSpec
     seed: int
-    heads: Mapping[str, Tensor] = field(default_factory=dict)
+    heads: Mapping[str, Tensor] = {}
     head: str = metrics.HEAD
 
     def fit(self) -> Fit:
@@ -155,28 +154,23 @@ class Measurement:
         }
 
 
-@dataclass(frozen=True)
-class Evaluation:
-    """A network and the data and settings of its evaluation.
+class Evaluation(NamedTuple):
+    """A network, the data of its evaluation, and the spec with the settings.
 
-    `views` gives size and normalisation of the images. The encoder runs in `autocast_dtype`.
-    `weights` are the objective's weights by term, or None for the mean over all tasks.
+    The encoder runs in `autocast_dtype`.
     """
 
     network: Network
     dataset: Dataset
-    spec: EvaluateSpec
-    views: ViewsSpec
+    spec: RunSpec
     device: torch.device
-    seed: int
     autocast_dtype: torch.dtype | None = None
-    weights: Mapping[str, float] | None = None
 
     def validate(self) -> dict[str, float]:
         """Returns the validation metrics of a short probe, by name, with the objective among them.
 
         The objective is the mean over tasks of their scores on `val`: val/accuracy if all tasks
-        have classes, else val/score. With `weights` it is val/objective, in addition to the mean.
+        have classes, else val/score. With weights it is val/objective, in addition to the mean.
         Its metrics without a probe are val/knn/<task>, val/map_at_r/<task> (retrieval among the
         measured items) and val/head/map_at_r/<task>, as in `report`. Others are not measured.
         A task's score is its accuracy, or its mean average precision for a label set. The other
@@ -185,15 +179,16 @@ class Evaluation:
         of the features (`rankme`).
 
         Only images of train and val are read, and only the tasks' labels. The choice of items
-        depends on `seed` alone, so all epochs are measured on the same items. The penalty is fixed:
-        choosing it on the scored items would bias the score upwards.
+        depends on the seed alone, so all epochs are measured on the same items. The penalty is
+        fixed: choosing it on the scored items would bias the score upwards.
 
         Raises DataError if a task is known for no item read from train, or from val, DivergedError
         if features or logits are not finite.
         """
-        spec, table, tasks = self.spec, self.dataset.table, self.dataset.tasks
-        labels = metrics.Labels(tasks, (), {t: table.kind_of(t) for t in tasks}, self.weights)
-        rows = short_probe_rows(table, labels, spec, self.seed)
+        spec, table, tasks = self.spec.evaluate, self.dataset.table, self.dataset.tasks
+        weights, seed = self.spec.search.weights, self.spec.seed
+        labels = metrics.Labels(tasks, (), {t: table.kind_of(t) for t in tasks}, weights)
+        rows = short_probe_rows(table, labels, spec, seed)
         if not tasks:
             return {metrics.RANK: rankme(self.read(rows["val"], ()).features)}
         probe = ConvergedProbeSpec(penalties=(spec.short_probe.penalty,))
@@ -201,18 +196,18 @@ class Evaluation:
         train, val = (self.read(rows[split], tasks) for split in SPLITS[:2])
         # Nothing is selected on val, because val is what is scored.
         places = {task: ("val", name) for task, name in metrics.slugs(tasks).items()}
-        measurement = Measurement(table, train, None, val, places, spec, self.seed)
+        measurement = Measurement(table, train, None, val, places, spec, seed)
         values = measurement.scores_of(measurement.fit().probes)
         scores = {t: values[metrics.score(kind, *places[t])] for t, kind in labels.kinds.items()}
         means = {metrics.objective_name(labels.kinds.values()): fmean(scores.values())}
         others = {t: places[t] for metric, t in labels.shares if metric in metrics.OF_CLASSES}
         heads = self._heads(val, others)
-        part = replace(measurement, places=others, heads=heads, head=f"val/{metrics.HEAD}")
+        part = measurement._replace(places=others, heads=heads, head=f"val/{metrics.HEAD}")
         chosen = {metric for metric, _ in labels.shares} - {metrics.SCORE}
         found = part.neighbours() if metrics.KNN in chosen else {}
         found |= part.retrieval() if chosen - {metrics.KNN} else {}
         values |= {name: found[name] for name in labels.parts if name not in values}
-        if self.weights:
+        if weights:
             parts = labels.parts
             means[metrics.OBJECTIVE] = fmean(map(values.__getitem__, parts), parts.values())
         return {**means, **values}
@@ -260,16 +255,13 @@ class Evaluation:
 
     def full_measurement(self) -> Measurement:
         """Returns the features of all splits with the settings of the test evaluation."""
-        table, tasks, held_out = self.dataset.table, self.dataset.tasks, self.dataset.held_out
-        labels = (*tasks, *held_out)
-        rows = (rows_with_any(table, split, labels) for split in SPLITS)
+        data, spec = self.dataset, self.spec
+        labels = (*data.tasks, *data.held_out)
+        rows = (rows_with_any(data.table, split, labels) for split in SPLITS)
         train, val, test = (self.read(of_split, labels) for of_split in rows)
-        places = {
-            label: ("test" if label in tasks else "heldout", name)
-            for label, name in metrics.slugs(labels).items()
-        }
-        heads = self._heads(test, tasks)
-        return Measurement(table, train, val, test, places, self.spec, self.seed, heads)
+        places = metrics.Labels(data.tasks, data.held_out, {}).places
+        heads = self._heads(test, data.tasks)
+        return Measurement(data.table, train, val, test, places, spec.evaluate, spec.seed, heads)
 
     def _heads(self, measured: LabelledFeatures, tasks: Container[str]) -> dict[str, Tensor]:
         """Returns the outputs of the heads of tasks with classes, [n, D] by task."""
@@ -282,11 +274,9 @@ class Evaluation:
 
     def read(self, rows: np.ndarray, labels: Sequence[str]) -> LabelledFeatures:
         """Returns features and labels of these rows of the data, on the device."""
-        size, dtype, table = self.spec.batch_size, self.autocast_dtype, self.dataset.table
-        shown = self.network, self.dataset.images, rows, self.views
-        features_ND = extract_features(
-            *shown, batch_size=size, device=self.device, autocast_dtype=dtype
-        )
+        table, spec = self.dataset.table, self.spec
+        shown = self.network, self.dataset.images, rows, spec.views, spec.evaluate.batch_size
+        features_ND = extract_features(*shown, self.device, self.autocast_dtype)
         columns = table.labels | table.multi_hot
         values = {name: torch.from_numpy(columns[name][rows]).to(self.device) for name in labels}
         return LabelledFeatures(features_ND.to(self.device), values)

@@ -6,8 +6,8 @@ Finished blocks of rows lie in <FILE>.parts until the file is complete, so a kil
 import hashlib
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -30,11 +30,9 @@ from mtcon_ray.spec.run_spec import load_spec
 ROWS_FILE = "rows.parquet"
 REASON = "reason"  # a column of the parts alone
 ROWS_PER_TASK = 16
-TABLES = (".csv", *ROW_ENDINGS)  # their reader refuses Parquet files, with the way to convert
 
 
-@dataclass(frozen=True)
-class Images:
+class Images(NamedTuple):
     """Images in the order of their rows, with a name each."""
 
     source: DataSource
@@ -42,9 +40,8 @@ class Images:
 
     def decoded(self, rows: Sequence[int], size: int) -> tuple[np.ndarray, dict[int, str]]:
         """Returns the images of these rows as `DataSource.decode` does, decoded by all cores."""
-        if not rows:
-            return np.zeros((0, size, size, 3), np.uint8), {}
-        tasks = [rows[at : at + ROWS_PER_TASK] for at in range(0, len(rows), ROWS_PER_TASK)]
+        starts = range(0, max(1, len(rows)), ROWS_PER_TASK)  # a task also without rows
+        tasks = [rows[at : at + ROWS_PER_TASK] for at in starts]
         with ThreadPoolExecutor(usable_cpus()) as pool:
             parts = list(pool.map(lambda task: self.source.decode(task, size), tasks))
         reasons = {row: reason for _, bad in parts for row, reason in bad.items()}
@@ -65,7 +62,7 @@ def data_at(path: Path, images: Path | None = None, column: str | None = None) -
     """
     if path.suffix in (".yaml", ".yml"):
         return load_spec(path).data
-    if path.suffix in TABLES:
+    if path.suffix in (".csv", *ROW_ENDINGS):
         named = {"image_column": column} if column else {}
         folder = str(images or path.parent)
         return TableSpec(csv=str(path), images=folder, tasks=(), split_column=None, **named)

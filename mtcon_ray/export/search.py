@@ -1,11 +1,11 @@
 """Exact search for the nearest images in a Parquet file of embeddings, block by block."""
 
+import math
 from collections.abc import Iterator
 from operator import attrgetter
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
@@ -64,20 +64,19 @@ def _blocks(file: Path, column: str, width: int) -> Iterator[tuple[list[int], li
             f"{file} must have a column path and a column {column!r} of embeddings, as "
             f"`mtcon-ray embed` writes them{nearest(column, known)}"
         )
-    at = 0
+    at, missing = 0, pa.scalar(width * [math.nan], EMBEDDING)
     for block in parquet.iter_batches(BLOCK, columns=[PATH, column]):
         block.validate(full=True)
-        lists = block[column]
-        valid = np.flatnonzero(lists.is_valid().to_numpy(zero_copy_only=False))
-        if (pc.list_value_length(lists.drop_null()).to_numpy() != width).any():
+        lists = block[column].fill_null(missing)
+        if (pc.list_value_length(lists).to_numpy() != width).any():
             raise DataError(
                 f"column {column!r} of {file} must hold {width} numbers a row; make it with the "
                 "same model by `mtcon-ray embed`"
             )
-        values = lists.drop_null().flatten().fill_null(float("nan")).to_numpy()
-        near_ND = torch.tensor(values).reshape(len(valid), width)
+        values = lists.flatten().fill_null(math.nan).to_numpy()
+        near_ND = torch.tensor(values).reshape(len(block), width)
         finite_N = near_ND.isfinite().all(dim=1)
-        rows = valid[finite_N.numpy()]
+        rows = finite_N.nonzero()[:, 0].numpy()
         paths = block[PATH].take(pa.array(rows)).to_pylist()
         yield (rows + at).tolist(), paths, near_ND[finite_N]
         at += len(block)

@@ -3,7 +3,7 @@
 import json
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from safetensors import SafetensorError
@@ -14,7 +14,7 @@ from mtcon_ray.base.callbacks import Callbacks
 from mtcon_ray.base.paths import CARD_FILE, cache_folder, prepare_root
 from mtcon_ray.base.regular_file import open_regular
 from mtcon_ray.base.safe_yaml import parse_yaml
-from mtcon_ray.data.dataset import Dataset, open_dataset
+from mtcon_ray.data.dataset import open_dataset
 from mtcon_ray.errors import CheckpointError, SpecError
 from mtcon_ray.evaluation.protocol import Evaluation
 from mtcon_ray.methods import METHODS, Method
@@ -30,28 +30,13 @@ WEIGHTS_FILE, HEADS_FILE = "weights.safetensors", "heads.safetensors"
 MAX_CARD_BYTES = 2**26
 
 
-class Opened(NamedTuple):
-    """A checkpoint's spec, its network on the device, and the data set to evaluate on."""
-
-    spec: RunSpec
-    network: Network
-    dataset: Dataset
-    device: torch.device
-
-    def evaluation(self, autocast_dtype: torch.dtype | None = None) -> Evaluation:
-        """Returns the evaluation with the spec's settings. The encoder computes in this dtype."""
-        spec = self.spec
-        settings = spec.evaluate, spec.views, self.device, spec.seed
-        return Evaluation(self.network, self.dataset, *settings, autocast_dtype)
-
-
 def open_checkpoint(
     path: Path, *, root: Path, overrides: Iterable[str] = (), callbacks: Callbacks
-) -> Opened:
-    """Returns a checkpoint's network and the data of its spec, with overrides applied.
+) -> Evaluation:
+    """Returns the evaluation of a checkpoint on the data of its spec, with overrides applied.
 
-    Overrides read `a.b=value` and may change the sections data, evaluate and resources. Also sets
-    torch's number of threads to resources.cpus.
+    The encoder computes in float32. Overrides read `a.b=value` and may change the sections data,
+    evaluate and resources. Also sets torch's number of threads to resources.cpus.
 
     Raises CheckpointError if the checkpoint cannot be read, SpecError if an override is invalid,
     DataError or ResourceError if the data or a device cannot be used.
@@ -72,7 +57,7 @@ def open_checkpoint(
         on_download=callbacks.on_download,
     )
     torch.set_num_threads(spec.resources.cpus)
-    return Opened(spec, network.to(device), dataset, device)
+    return Evaluation(network.to(device), dataset, spec, device)
 
 
 def evaluate_checkpoint(
@@ -85,7 +70,7 @@ def evaluate_checkpoint(
     """
     opened = open_checkpoint(path, root=root, overrides=overrides, callbacks=callbacks)
     autocast_dtype = pick_autocast(opened.spec.train.precision, opened.device)
-    return opened.evaluation(autocast_dtype).report()
+    return opened._replace(autocast_dtype=autocast_dtype).report()
 
 
 def load_network(path: Path) -> tuple[RunSpec, Network]:

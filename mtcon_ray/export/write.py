@@ -32,13 +32,13 @@ from mtcon_ray.base.registry import PathMark, fields_with
 from mtcon_ray.data.dataset import Dataset
 from mtcon_ray.errors import ResourceError, UserError
 from mtcon_ray.evaluation.probe import LinearProbe
+from mtcon_ray.evaluation.protocol import Evaluation
 from mtcon_ray.export.model import ExportedModel, Head
-from mtcon_ray.export.trained_network import HEADS_FILE, WEIGHTS_FILE, Opened, open_checkpoint
+from mtcon_ray.export.trained_network import HEADS_FILE, WEIGHTS_FILE, open_checkpoint
 from mtcon_ray.spec.run_spec import RunSpec, dump_spec
 from mtcon_ray.training import checkpoint
 from mtcon_ray.version import __version__
 
-Format = Literal["pt2", "onnx"]
 # Upper bounds of the dynamic dimensions, declared to torch.export.
 MAX_IMAGES, MAX_SIDE = 2**20, 2**16
 # Sections of the spec left out of exports: they name machines, servers and directories.
@@ -50,7 +50,7 @@ def export_checkpoint(
     to: Path,
     *,
     root: Path,
-    format: Format = "pt2",
+    format: Literal["pt2", "onnx"] = "pt2",
     title: str | None = None,
     overrides: Iterable[str] = (),
     callbacks: Callbacks,
@@ -71,7 +71,7 @@ def export_checkpoint(
         )
     opened = open_checkpoint(path, root=root, overrides=overrides, callbacks=callbacks)
     callbacks.on_note("fitting a probe for each label")
-    measurement = opened.evaluation().full_measurement()
+    measurement = opened.full_measurement()
     probes = measurement.fit().probes
     scores, file = measurement.scores_of(probes), f"model.{format}"
     facts = card(opened, scores, checkpoint.load(path), title or path.stem, file)
@@ -140,7 +140,7 @@ def _save(model: ExportedModel, path: Path, about: dict[str, str]) -> None:
 
 
 def card(
-    opened: Opened, scores: Mapping[str, float], state: Mapping[str, Any], title: str, file: str
+    opened: Evaluation, scores: Mapping[str, float], state: Mapping[str, Any], title: str, file: str
 ) -> dict[str, Any]:
     """Returns the content of model.json. Paths in the spec are reduced to file names.
 
@@ -163,12 +163,11 @@ def card(
         "preprocessing": {
             "resize": spec.data.made_square,
             "stored_size": dataset.images.shape[1],
-            "size": views.size,
-            "mean": list(views.mean),
-            "std": list(views.std),
+            **views.model_dump(mode="json", include={"size", "mean", "std"}),
         },
         "labels": {
-            name: _label(name, dataset, scores) for name in (*dataset.tasks, *dataset.held_out)
+            name: _label(name, dataset, metrics.reading(scores, *place))
+            for name, place in spec.labels.places.items()
         },
         "data": {"fingerprint": dataset.fingerprint, "trained_on": state["fingerprint"]},
         "spec": _public(spec),
@@ -177,12 +176,9 @@ def card(
     }
 
 
-def _label(name: str, dataset: Dataset, scores: Mapping[str, float]) -> dict[str, Any]:
+def _label(name: str, dataset: Dataset, found: metrics.Reading) -> dict[str, Any]:
     table = dataset.table
     kind, classes = table.kind_of(name), table.classes | table.multi_hot_names
-    split = "test" if name in dataset.tasks else "heldout"
-    slug = metrics.slugs((*dataset.tasks, *dataset.held_out))[name]
-    found = metrics.reading(scores, split, slug)
     return {
         "kind": kind,
         "trained": name in dataset.tasks,

@@ -57,17 +57,14 @@ def count_networks(
         return sum(p.numel() for p in own), trained, width if method.momentum is None else 2 * width
 
     counts = [count(one) for one in built]
-    numbers = {
-        path: [value for value in dimension.extremes if isinstance(value, int)]
-        for path, dimension in spec.search.space.items()
-        if path.startswith("model.") and extremes
-    }
+    space = {p: d.extremes for p, d in spec.search.space.items() if p.startswith("model.")}
+    numbers = {path: [n for n in ends if isinstance(n, int)] for path, ends in space.items()}
     found = []
-    for end in (min, max):  # networks grow with each number
+    for end in (min, max) if extremes and any(numbers.values()) else ():
         values = {path: end(listed) for path, listed in numbers.items() if listed}
-        # Values may be refused together. No trial has them then.
+        # Networks grow with each number. Values may be refused together. No trial has them then.
         with suppress(SpecError):
-            found += [count(with_values(spec, {**values, "search": {}}))] if values else []
+            found.append(count(with_values(spec, {**values, "search": {}})))
     return found or counts[:1]
 
 

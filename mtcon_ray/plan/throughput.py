@@ -34,7 +34,6 @@ def measure_rates(spec: RunSpec, root: Path) -> Rates:
     prepare_root(root)
     _, workers = spec.resources.worker_range
     one_worker = {
-        "search": {"objective": spec.search.objective},
         "evaluate.every": spec.train.epochs,
         "resources.workers": 1,
         # A worker computes on the first of its GPUs only.
@@ -42,7 +41,7 @@ def measure_rates(spec: RunSpec, root: Path) -> Rates:
         # Contrastive losses need at least two items.
         "train.batch_size": max(2, spec.train.batch_size // workers),
     }
-    base = with_values(spec, one_worker)
+    base = with_values(spec.trial({}), one_worker)
     store = cache_folder(root)
     dataset = open_dataset(base.data, view_size=base.views.size, store=store)
     times: list[float] = []

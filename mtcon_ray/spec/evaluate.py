@@ -104,7 +104,7 @@ class EvaluateSpec(Spec):
     )
     short_probe: ShortProbeSpec = ShortProbeSpec()
     probe: Annotated[ProbeSpec, Choice(SOLVERS, "lbfgs")] = ConvergedProbeSpec()
-    bootstrap: int = Field(1000, ge=10, le=10**6, description="resamples for standard deviations")
+    bootstrap: int = Field(1000, ge=10, le=10**6, description="resamples for deviations of mAP")
     neighbours: Count = Field(
         20, description="training items that vote in the k-nearest-neighbour accuracy"
     )

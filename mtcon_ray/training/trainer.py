@@ -188,10 +188,9 @@ class Trainer:
 
     def evaluate(self, measure: Callable[[Evaluation], dict[str, float]]) -> dict[str, float]:
         """Returns what `measure` finds of the network."""
-        spec = self.spec
-        settings = spec.evaluate, spec.views, self.device, spec.seed, self.learner.autocast_dtype
-        evaluation = Evaluation(self.network, self.dataset, *settings, spec.search.weights)
-        size = f"evaluate.batch_size {spec.evaluate.batch_size}"
+        place = self.device, self.learner.autocast_dtype
+        evaluation = Evaluation(self.network, self.dataset, self.spec, *place)
+        size = f"evaluate.batch_size {self.spec.evaluate.batch_size}"
         with explain_out_of_memory(size, "lower evaluate.batch_size"):
             return measure(evaluation)
 

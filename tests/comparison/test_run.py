@@ -16,13 +16,13 @@ from mtcon_ray.cluster.connection import connected, sweep_environment
 from mtcon_ray.cluster.ray_start import start_local_ray
 from mtcon_ray.comparison.comparison_spec import Comparison
 from mtcon_ray.comparison.run import run_comparison
-from mtcon_ray.comparison.tuning import again_spec, final_spec
+from mtcon_ray.comparison.tuning import again_spec
 from mtcon_ray.errors import ResourceError
 from mtcon_ray.records.events import Ended, Reported, Started
 from mtcon_ray.records.folder import claimed
 from mtcon_ray.records.recorded import write_beginnings
 from mtcon_ray.records.results import SweepResults, load_sweep
-from mtcon_ray.spec.run_spec import RunSpec
+from mtcon_ray.spec.run_spec import RunSpec, with_values
 from tests import specs
 from tests.comparison.conftest import Load
 from tests.recorded import plan_with
@@ -142,7 +142,8 @@ def test_a_finished_comparison_needs_no_resources(load: Load, tmp_path: Path) ->
     write_tuning(root, tuning.first, values)
     again = again_spec(some(tuning.again), results(root, tuning.first))
     write_tuning(root, again, values)
-    write_tuning(root, final_spec(comparison.specs["A"], results(root, again)), {0.1: 0.6})
+    winner = results(root, again).required_winner()
+    write_tuning(root, with_values(comparison.specs["A"], winner.params), {0.1: 0.6})
     write_tuning(root, comparison.specs["B"], {0.1: 0.3})
 
     def compared(comparison: Comparison = comparison) -> list[int]:

@@ -16,6 +16,8 @@ from mtcon_ray.models.network import Network, build_network
 from mtcon_ray.spec.encoders import ModelSpec
 from mtcon_ray.spec.evaluate import EvaluateSpec, SGDProbeSpec, ShortProbeSpec
 from mtcon_ray.spec.problem import MISSING, UNKNOWN_BIT
+from mtcon_ray.spec.run_spec import RunSpec
+from mtcon_ray.spec.search import SearchSpec
 from mtcon_ray.spec.views import ViewsSpec
 from tests.problems import projections
 
@@ -81,15 +83,22 @@ def noisy_items(num: int, seed: int, width: int) -> LabelledFeatures:
     return LabelledFeatures(x_ND, {"shape": shape, "colour": colour, "looks": looks})
 
 
+def evaluation(network: Network, dataset: Dataset, **sections: Any) -> Evaluation:
+    """Returns an evaluation by a spec without the fields of the data set, which are not read."""
+    fields = {"evaluate": SPEC, "views": VIEWS, "seed": 7, **sections}
+    return Evaluation(network, dataset, RunSpec(name="a").model_copy(update=fields), CPU)
+
+
 def run_validate(
     network: Network, dataset: Dataset, *, seed: int = 7, weights: Any = None, **changes: Any
 ) -> dict[str, float]:
     spec = EvaluateSpec.model_validate({**SPEC.model_dump(), **changes})
-    return Evaluation(network, dataset, spec, VIEWS, CPU, seed, weights=weights).validate()
+    sections = {"evaluate": spec, "seed": seed, "search": SearchSpec(objective=weights)}
+    return evaluation(network, dataset, **sections).validate()
 
 
 def run_report(network: Network, dataset: Dataset, spec: EvaluateSpec = SPEC) -> dict[str, float]:
-    return Evaluation(network, dataset, spec, VIEWS, CPU, 7).report()
+    return evaluation(network, dataset, evaluate=spec).report()
 
 
 def features_of(

@@ -1,7 +1,6 @@
 """Tests of confidence intervals against loops, simulations and invariances."""
 
 import math
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -30,7 +29,7 @@ def scored(truth: Any, predicted: Any, resamples: int = 400) -> intervals.Scores
 def test_accuracies_are_those_of_a_loop_over_draws_seeds_and_items() -> None:
     right = np.array([[1, 0, 1, 1, 0], [0, 0, 1, 1, 1], [1, 1, 1, 0, 0]], dtype=bool)
     found = of_classes(right)
-    (counts,) = resampled_counts(5, 400, intervals.ITEMS_SEED)
+    counts = torch.cat([*resampled_counts(5, 400, intervals.ITEMS_SEED)], dim=1)
     times = np.random.default_rng(intervals.SEEDS_SEED).multinomial(3, [1 / 3] * 3, size=400)
     draws = []
     for k in range(400):
@@ -51,7 +50,7 @@ def test_scores_of_sets_are_those_of_repeated_items() -> None:
     bits[3, 1] = 255
     ranks = random.normal(size=(2, 30, 2)).round(1).astype(np.float32)  # some are equal
     sets = scored(bits, ranks, 130)
-    (counts,) = resampled_counts(30, 130, intervals.ITEMS_SEED)
+    counts = torch.cat([*resampled_counts(30, 130, intervals.ITEMS_SEED)], dim=1)
 
     def score(s: int, index: torch.Tensor) -> float:
         drawn = torch.from_numpy(ranks[s])[index], torch.from_numpy(bits)[index]
@@ -89,7 +88,7 @@ def test_a_difference_has_the_width_of_its_items_and_pairs_equal_seeds() -> None
 
     one = of_classes(right)
     assert some(intervals.difference(one, one))[:3] == (0, 0, 0)
-    apart = some(intervals.difference(one, replace(one, seeds=(5, 6, 7, 8))))
+    apart = some(intervals.difference(one, one._replace(seeds=(5, 6, 7, 8))))
     assert apart.low < 0 < apart.high
 
 

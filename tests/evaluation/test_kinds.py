@@ -7,7 +7,6 @@ import pytest
 
 from mtcon_ray.data.dataset import Dataset
 from mtcon_ray.evaluation.logistic import train_probes
-from mtcon_ray.evaluation.protocol import Evaluation
 from mtcon_ray.evaluation.scores import best_thresholds, f1_scores
 from mtcon_ray.models.network import Network
 from tests.evaluation import conftest
@@ -53,7 +52,7 @@ def test_every_kind_is_measured_by_its_own_score(network: Network, dataset: Data
 
 def test_thresholds_of_f1_are_chosen_on_val(network: Network, dataset: Dataset) -> None:
     mixed = of_every_kind(dataset)
-    evaluation = Evaluation(network, mixed, conftest.SPEC, conftest.VIEWS, conftest.CPU, 7)
+    evaluation = conftest.evaluation(network, mixed)
     rows = [mixed.table.rows(split) for split in ("train", "val", "test")]
     train, val, test = (evaluation.read(of_split, ["Looks"]) for of_split in rows)
     probe = train_probes(train, {}, conftest.SGD, seed=7, val=val)["Looks"]

@@ -30,7 +30,7 @@ def random_items(num: int, seed: int) -> LabelledFeatures:
 @pytest.mark.parametrize("k", [1, 5, 500])
 def test_votes_are_those_of_a_loop(k: int, portion: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Votes equal those of a loop over items, also with k larger than the number of items."""
-    monkeypatch.setattr(neighbours, "MOST_SIMILARITIES", portion)
+    monkeypatch.setattr(neighbours, "MOST_COSINES", portion)
     train, asked = random_items(60, 0), random_items(40, 1)
     known = [i for i in range(60) if train.labels["shape"][i] != MISSING]
     unit_MD, unit_ND = (F.normalize(x.features.double(), dim=1) for x in (asked, train))

@@ -11,8 +11,7 @@ from mtcon_ray.data.dataset import Dataset
 from mtcon_ray.errors import DataError
 from mtcon_ray.evaluation.logistic import fit
 from mtcon_ray.evaluation.neighbours import neighbours_correct, retrieval
-from mtcon_ray.evaluation.protocol import Evaluation
-from mtcon_ray.evaluation.scores import accuracy_std
+from mtcon_ray.evaluation.scores import score_std
 from mtcon_ray.models.network import Network
 from mtcon_ray.spec.evaluate import CONVERGED, MetricSpec
 from tests.evaluation import conftest
@@ -44,10 +43,10 @@ def test_validate_gives_the_mean_of_the_short_probe(network: Network, dataset: D
     found = fit(train, conftest.NUM_CLASSES, [0.03])
     accuracies = []
     for task, slug in zip(conftest.TASKS, ("heel-height", "colour"), strict=True):
-        correct = found.probes[task].correct(val)
-        accuracies.append(correct.double().mean().item())
+        both = found.probes[task].predicted(val), val.labels[task]
+        accuracies.append((both[0] == both[1]).double().mean().item())
         assert values.pop(f"val/accuracy/{slug}") == accuracies[-1]
-        assert values.pop(f"val/accuracy_std/{slug}") == accuracy_std(correct, 200, seed=7)
+        assert values.pop(f"val/accuracy_std/{slug}") == score_std("classes", *both, 200, 7)
     assert values == {"val/accuracy": pytest.approx(sum(accuracies) / 2, rel=1e-12)}
     assert accuracies[0] != accuracies[1]
 
@@ -61,8 +60,7 @@ def test_an_objective_is_added_to_the_mean(
     heel, colour = (plain[f"val/accuracy/{slug}"] for slug in ("heel-height", "colour"))
 
     def objective(weights: dict[str, float]) -> float:
-        settings = conftest.SPEC, conftest.VIEWS, conftest.CPU, 7
-        values = Evaluation(network, dataset, *settings, weights=weights).validate()
+        values = conftest.run_validate(network, dataset, weights=weights)
         found = values.pop("val/objective")
         assert values == plain
         return found
@@ -130,9 +128,10 @@ def test_report_gives_the_full_protocol(network: Network, dataset: Dataset) -> N
     found = fit(train, conftest.NUM_CLASSES, conftest.PENALTIES, val=val)
     assert len({probe.made for probe in found.probes.values()}) > 1, "or no penalty is chosen"
     for label, (split, slug) in NAMES.items():
-        correct = found.probes[label].correct(test.known(label))
-        assert values.pop(f"{split}/accuracy/{slug}") == correct.double().mean().item()
-        assert values.pop(f"{split}/accuracy_std/{slug}") == accuracy_std(correct, 200, seed=7)
+        known = test.known(label)
+        both = found.probes[label].predicted(known), known.labels[label]
+        assert values.pop(f"{split}/accuracy/{slug}") == (both[0] == both[1]).double().mean().item()
+        assert values.pop(f"{split}/accuracy_std/{slug}") == score_std("classes", *both, 200, 7)
         near = neighbours_correct(label, train, test, conftest.NUM_CLASSES[label], k=7)
         assert values.pop(f"{split}/knn/{slug}") == near.double().mean().item()
         spaces = {split: test.features}

@@ -17,8 +17,9 @@ from mtcon_ray.base.callbacks import Callbacks
 from mtcon_ray.data.decoding import decode_image
 from mtcon_ray.errors import CheckpointError, UserError
 from mtcon_ray.evaluation.features import extract_features
+from mtcon_ray.evaluation.protocol import Evaluation
 from mtcon_ray.export.model import ExportedModel
-from mtcon_ray.export.trained_network import Opened, load_network, open_checkpoint
+from mtcon_ray.export.trained_network import load_network, open_checkpoint
 from mtcon_ray.export.write import _states, export_checkpoint
 from mtcon_ray.models.encoders.small import Small
 from mtcon_ray.models.encoders.torchvision import ResNet18
@@ -60,7 +61,7 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def opened(root: Path) -> Opened:
+def opened(root: Path) -> Evaluation:
     return open_checkpoint(root / MODEL, root=root, callbacks=Callbacks())
 
 
@@ -76,7 +77,7 @@ def export(root: Path, to: Path, **options: Any) -> dict[str, Any]:
     return export_checkpoint(root / MODEL, to, root=root, callbacks=Callbacks(), **options)
 
 
-def features_of(opened: Opened, images: np.ndarray) -> torch.Tensor:
+def features_of(opened: Evaluation, images: np.ndarray) -> torch.Tensor:
     """Returns the trained network's features of stored images."""
     rows = np.arange(len(images))
     return extract_features(
@@ -132,9 +133,9 @@ def read_about(path: Path) -> dict[str, Any]:
     return {part: json.loads(found[part]) for part in ("labels", "preprocessing")}
 
 
-def own_values(opened: Opened, features_ND: torch.Tensor) -> dict[str, torch.Tensor]:
+def own_values(opened: Evaluation, features_ND: torch.Tensor) -> dict[str, torch.Tensor]:
     """Returns the outputs of the evaluation's probes for these features, by label."""
-    probes = opened.evaluation().full_measurement().fit().probes
+    probes = opened.full_measurement().fit().probes
     found = {label: probe.scores(features_ND) for label, probe in probes.items()}
     return {n: y.sigmoid() if n == "attributes" else y.softmax(dim=1) for n, y in found.items()}
 
@@ -144,7 +145,7 @@ def own_values(opened: Opened, features_ND: torch.Tensor) -> dict[str, torch.Ten
 @pytest.mark.filterwarnings("ignore::DeprecationWarning:onnxscript.*")
 @pytest.mark.filterwarnings("ignore::DeprecationWarning:torch.onnx.*")
 def test_what_is_exported_is_what_was_evaluated(
-    root: Path, opened: Opened, exported: Path, tmp_path: Path, kind: str
+    root: Path, opened: Evaluation, exported: Path, tmp_path: Path, kind: str
 ) -> None:
     folder, read = exported, read_pt2
     if kind == "onnx":
@@ -170,7 +171,7 @@ def test_what_is_exported_is_what_was_evaluated(
 
 @pytest.mark.slow
 def test_a_photograph_opened_as_the_page_says_has_the_features_of_the_evaluation(
-    opened: Opened, exported: Path, tmp_path: Path
+    opened: Evaluation, exported: Path, tmp_path: Path
 ) -> None:
     """Decoded at reduced size, and turned as its EXIF orientation says."""
     pixels = np.random.default_rng(0).integers(0, 256, (40, 60, 3), dtype=np.uint8)
@@ -187,7 +188,7 @@ def test_a_photograph_opened_as_the_page_says_has_the_features_of_the_evaluation
 
 @pytest.mark.slow
 def test_a_folder_says_what_it_holds_and_nothing_of_its_maker(
-    root: Path, opened: Opened, exported: Path
+    root: Path, opened: Evaluation, exported: Path
 ) -> None:
     written = sorted(exported.iterdir())
     assert [path.name for path in written] == FILES

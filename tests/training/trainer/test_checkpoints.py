@@ -62,7 +62,7 @@ def test_the_stored_predictions_are_those_of_the_reported_accuracies(
         assert correct == pytest.approx(values[f"{split}/accuracy/{label}"])
     stored, network = load_network(tmp_path / "model.pt")
     network = network.to(memory_format=torch.channels_last)
-    again = Evaluation(network, run.dataset, stored.evaluate, stored.views, CPU, stored.seed)
+    again = Evaluation(network, run.dataset, stored, CPU)
     assert values == pytest.approx(again.report())
 
 

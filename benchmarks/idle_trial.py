@@ -129,7 +129,7 @@ class IdleTrial(ReusedTrainable):
 
     def _train(self, work: Assignment) -> Generator[dict[str, Any], None, None]:
         device = trial_device(work.spec.resources.gpus)
-        return reports(work, self._open, device=device, make_run=IdleRun)
+        return reports(work, device=device, make_run=IdleRun)
 
 
 class Listener(Callbacks):

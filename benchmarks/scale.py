@@ -68,7 +68,7 @@ class CurveTrial(ReusedTrainable):
 
     def _train(self, work: Assignment) -> Generator[dict[str, Any], None, None]:
         device = trial_device(work.spec.resources.gpus)
-        return reports(work, self._open, device=device, make_run=CurveRun)
+        return reports(work, device=device, make_run=CurveRun)
 
 
 @dataclass

@@ -117,7 +117,7 @@ class RecordedTrial(ReusedTrainable):
         curves = json.loads((work.root / "curves.json").read_text())
         make = partial(RecordedRun, curves)
         device = trial_device(work.spec.resources.gpus)
-        return reports(work, self._open, device=device, make_run=make)
+        return reports(work, device=device, make_run=make)
 
 
 def temperature_of(spec: RunSpec) -> float:

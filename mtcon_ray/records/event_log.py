@@ -20,7 +20,6 @@ from mtcon_ray.records.events import Event, Started, from_line
 
 # Errors of a line that is not an event.
 NO_EVENT = (ValueError, RecursionError)
-MAX_FIRST = 1_000_000  # bytes of the first event
 # Reports may lag behind on the disk by this time. A power cut loses no more.
 SYNC_SECONDS = 1.0
 
@@ -93,10 +92,10 @@ def first_event(path: Path) -> Started | None:
     """
     try:
         with open(path, "rb", opener=below) as file:
-            line = file.readline(MAX_FIRST)
+            line = file.readline()
     except FileNotFoundError:
         return None
-    if not line.endswith(b"\n") and len(line) < MAX_FIRST:
+    if not line.endswith(b"\n"):
         return None
     with suppress(*NO_EVENT):
         if isinstance(begun := from_line(line), Started) and begun.trial is None:

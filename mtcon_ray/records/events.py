@@ -32,13 +32,9 @@ class Event:
     trial: TrialName | None = None
     time_ms: Integer = 0
 
-    def to_json(self) -> dict[str, Any]:
-        """Returns the event as strict JSON."""
-        return dict(EVENT.dump_python(self, exclude_none=True))
-
     def to_line(self) -> str:
-        """Returns the event as a line of an event log, without the line break."""
-        return json.dumps(self.to_json(), allow_nan=False)
+        """Returns the event as a line of an event log: strict JSON, without the line break."""
+        return json.dumps(EVENT.dump_python(self, exclude_none=True), allow_nan=False)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -127,7 +127,7 @@ class StoredSweep:
                 return
             self.claim.renew()
             self._renewed = time.monotonic()
-        if self._log and time.monotonic() >= self._next_summary:
+        if self.done() > 0 and time.monotonic() >= self._next_summary:
             size = write_summary(self._objects, self.folder, self._pause)
             self._pause = max(SUMMARY_SECONDS, size / SUMMARY_RATE)
             self._next_summary = time.monotonic() + self._pause

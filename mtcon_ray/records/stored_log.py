@@ -2,7 +2,7 @@
 
 log/parts/<driver>-<offset>   the lines from this byte of the log on, by the driver of this number
 log/<driver>-0                the whole log, written by a driver at its end in place of the parts
-summary.json.gz               spec, plan, and a short form of the log, for list, status and best
+summary.json.gz               spec, plan and log, for list, status and best
 
 A driver continues the log as it finds it. What an earlier driver writes later does not count.
 """
@@ -16,18 +16,17 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from io import BytesIO
 from pathlib import Path
-from typing import Any
 
 from mtcon_ray.base.lock import ELSEWHERE_FILE
-from mtcon_ray.base.metrics import objective
 from mtcon_ray.base.paths import PLAN_FILE, SPEC_FILE, event_file
 from mtcon_ray.base.root_files import make_folder, remove, replace, touch
 from mtcon_ray.data.objects import MAX_THREADS, Objects
 from mtcon_ray.errors import SweepError
-from mtcon_ray.records.event_log import EventLog, read_events, read_part
-from mtcon_ray.records.events import Event, Reported
+from mtcon_ray.records.event_log import EventLog, read_part
+from mtcon_ray.records.events import Event
 
 FOLDER, SUMMARY = "log", "summary.json.gz"
+SUMMED = SPEC_FILE, PLAN_FILE, event_file(Path()).name
 PARTS = f"{FOLDER}/parts"
 SEGMENT = re.compile(FOLDER + r"/(?:parts/)?(\d{6})-(\d+)")
 READS = 3
@@ -99,22 +98,11 @@ def write_summary(objects: Objects, folder: Path, seconds: float | None) -> int:
 
     The next summary follows in this many seconds, None after the last.
     """
-    events = read_events(event_file(folder))
-    last = {e.trial: e.epoch for e in events if isinstance(e, Reported)}
-    lines = [_short(event, last) for event in events]
-    files = {n: (folder / n).read_text(encoding="utf-8") for n in (SPEC_FILE, PLAN_FILE)}
-    whole = {**files, "until": time.time() + seconds if seconds else 0, "log": lines}
+    texts = {name: (folder / name).read_text(encoding="utf-8") for name in SUMMED}
+    whole = {**texts, "until": time.time() + seconds if seconds else 0}
     packed = gzip.compress(json.dumps(whole).encode(), compresslevel=5)
     objects.write(SUMMARY, packed)
     return len(packed)
-
-
-def _short(event: Event, last: dict[str | None, int]) -> dict[str, Any]:
-    """Returns an event as JSON. A trial's epochs between probes lose their metrics."""
-    short = event.to_json()
-    if isinstance(event, Reported) and event.trial and event.epoch != last[event.trial]:
-        short["metrics"] = short["metrics"] if objective(event.metrics) is not None else {}
-    return short
 
 
 def read_summary(objects: Objects, folder: Path) -> bool:
@@ -129,9 +117,9 @@ def read_summary(objects: Objects, folder: Path) -> bool:
     try:
         with gzip.open(BytesIO(packed)) as unpacked:
             raw = json.loads(unpacked.read(MAX_SUMMARY_BYTES))
-        texts = {folder / n: str(raw[n]) for n in (SPEC_FILE, PLAN_FILE)}
-        texts[event_file(folder)] = "".join(f"{json.dumps(line)}\n" for line in raw["log"])
-        begun, until = float(raw["log"][0]["time_ms"]) / 1e3, float(raw["until"])
+        texts, until = {folder / name: str(raw[name]) for name in SUMMED}, float(raw["until"])
+        first = texts[event_file(folder)].partition("\n")[0]
+        begun = float(json.loads(first)["time_ms"]) / 1e3
     except (OSError, EOFError, ValueError, LookupError, TypeError):
         return False  # it is damaged
     make_folder(folder)

@@ -14,10 +14,10 @@ from mtcon_ray.base.status import Status
 from mtcon_ray.data.checksums import find_change
 from mtcon_ray.errors import CheckpointError, SpecError, SweepError, TrackingError
 from mtcon_ray.evaluation.predictions import load_predictions
-from mtcon_ray.records.event_log import by_trial, first_event, read_events
+from mtcon_ray.records.event_log import by_trial, read_events
 from mtcon_ray.records.events import Ended, Event, Reported, last_change
 from mtcon_ray.records.recorded import load_recorded
-from mtcon_ray.records.results import TrialResult, load_sweep, objective_values
+from mtcon_ray.records.results import TrialResult, first_tags, load_sweep, objective_values
 from mtcon_ray.tracking import mlflow_server as server
 from mtcon_ray.tracking.mlflow_server import PARENT
 from mtcon_ray.tracking.own_runs import runs_of
@@ -49,12 +49,11 @@ class Audit:
         self.folder, self.log = folder, paths.event_file(folder)
         self.spec = load_recorded(folder / paths.SPEC_FILE)
         self.results = load_sweep(folder)
-        self.begun = first_event(self.log)
-        self._tags = self.begun.tags if self.begun else {}
+        self._tags = first_tags(folder)
 
     def records(self) -> Iterator[Finding]:
         """Yields the problems of the event log."""
-        if not self.begun:
+        if not self.results.events:
             yield Finding(self.log.name, "there are no events")
         yield from (Finding(self.log.name, text) for text in self.results.lost)
 
@@ -69,7 +68,7 @@ class Audit:
 
     def tracking(self, uri: str) -> Iterator[Finding]:
         """Compares MLflow's runs with the log. Raises TrackingError without an answer."""
-        if not self.begun:
+        if not self.results.events:
             return
         client = server.check_server(uri, way_out="or leave MLflow out with --no-mlflow")
         with server.tracking_errors("cannot read the runs on the tracking server"):

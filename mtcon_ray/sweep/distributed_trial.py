@@ -137,10 +137,10 @@ def _ending_of(error: Exception) -> dict[str, Any]:
         return dict(json.loads(ends[0][1]))
     if raised:
         # The error of a worker often fails all others.
-        reason = "; ".join(f"worker {rank}: {_line(each)}" for rank, each in raised.items())
+        reason = "; ".join(f"worker {rank}: {error_line(each)}" for rank, each in raised.items())
         preempted = any(map(is_preempted, raised.values()))
         return {"lost": reason[:MAX_REASON], "preempted": preempted, "done": True}
-    reason = _line(getattr(error, "controller_failure", error))
+    reason = error_line(getattr(error, "controller_failure", error))
     return {"outcome": Status.FAILED, "reason": reason, "done": True}
 
 
@@ -150,7 +150,7 @@ def is_preempted(error: Exception | None) -> bool:
     return isinstance(died, RayActorError) and died.preempted
 
 
-def _line(error: Exception) -> str:
+def error_line(error: Exception) -> str:
     """Returns an error as a single line, Ray's own errors without the name of their type."""
     if type(error).__module__.partition(".")[0] == "ray":
         return error_in(str(error))

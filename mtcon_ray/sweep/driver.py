@@ -35,9 +35,7 @@ def removable_trials(results: SweepResults, keep: int) -> list[str]:
     counts as open, because it may be tried again.
     """
     ended = [trial for trial in results.ranked() if trial.status.is_final]
-    kept = {trial.name for trial in ended[:keep]}
-    if results.winner is not None:
-        kept.add(results.winner.name)
+    kept = {trial.name for trial in (*ended[:keep], results.winner) if trial is not None}
     decided = [trial for trial in ended if trial.status is not Status.FAILED]
     repeats = results.spec.search.repeats
     kept |= {c.trials[0].name for c in by_configuration(decided) if len(c.trials) < repeats}
@@ -206,15 +204,13 @@ class Driver:
         `done` says that the trial has ended by itself, so it cannot be stopped any more.
         """
         trial = self.record.trials[name]
-        fresh, stops = self.record.report(trial, lines), False
-        for report in fresh:
-            self.progressed(name)
-            if report.epoch in trial.values:
-                stops = self._stops(name, report.epoch) or stops
+        fresh = self.record.report(trial, lines)
+        stops = [self._stops(name, each.epoch) for each in fresh if each.epoch in trial.values]
         if fresh:
+            self.progressed(name)
             last = fresh[-1]
             self.callbacks.on_report(name, last.epoch, trial.epochs, dict(last.metrics))
-        if stops and not done and trial.is_open:
+        if any(stops) and not done and trial.is_open:
             self._end(trial, Status.PRUNED)
         return trial.is_open
 
@@ -291,14 +287,13 @@ class Driver:
         # All of them: workers of a distributed trial may have written a network once more.
         self._discarded.clear()
         self._discard_networks()
-        for trial in self.trials:
-            if not trial.is_open:
-                self.record.tidy(trial, at_end=True)
+        ended = [trial for trial in self.trials if not trial.is_open]
+        for trial in ended:
+            self.record.tidy(trial, at_end=True)
         self.close_open()
-        ended = sum(not trial.is_open for trial in self.trials)
-        if (limit := self._limit) is None or ended >= self.num_trials:
+        if (limit := self._limit) is None or len(ended) >= self.num_trials:
             return None
-        return f"{limit}: {ended} of {self.num_trials} trials have ended"
+        return f"{limit}: {len(ended)} of {self.num_trials} trials have ended"
 
     def close_open(self) -> None:
         """Records an interruption for open trials without an end, such as those at a rung."""

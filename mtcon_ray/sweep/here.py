@@ -8,7 +8,7 @@ import torch
 
 from mtcon_ray.base.status import Status
 from mtcon_ray.sweep.driver import Driver
-from mtcon_ray.sweep.trial import Assignment, OpenData, reports
+from mtcon_ray.sweep.trial import Assignment, reports
 
 log = logging.getLogger(__name__)
 
@@ -20,10 +20,9 @@ def run_here(driver: Driver, common: dict[str, Any], device: torch.device) -> No
     event log cannot be written.
     """
     driver.record.log.lag = 0.0  # during an epoch nobody calls `tick`
-    open_data = OpenData()
     while not driver.is_over and (task := driver.next()) is not None:
         work = Assignment.read({"common": common, **vars(task)})
-        results = reports(work, open_data, device=device, should_stop=lambda: driver.stopping)
+        results = reports(work, device=device, should_stop=lambda: driver.stopping)
         _train(driver, task.trial, results)
 
 

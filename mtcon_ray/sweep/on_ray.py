@@ -6,9 +6,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import ray
 from ray import cloudpickle, tune
-from ray.tune import Callback, Stopper
+from ray.tune import Callback
 from ray.tune.experiment import Trial
 from ray.tune.schedulers import FIFOScheduler, TrialScheduler
 from ray.tune.search import Searcher
@@ -18,13 +17,12 @@ from mtcon_ray.base.paths import attempt_folder, ray_log
 from mtcon_ray.base.status import Status
 from mtcon_ray.cluster.ray_private import retry_memory_kills
 from mtcon_ray.cluster.ray_start import ending_with_ray
-from mtcon_ray.display.presentation import one_line
 from mtcon_ray.errors import PreemptedError, storage_error
 from mtcon_ray.sweep.distributed_trial import (
-    MAX_REASON,
     PlacementGroupCleanup,
     distributed_trial,
     driver_resources,
+    error_line,
     is_preempted,
     last_error,
 )
@@ -38,7 +36,6 @@ from mtcon_ray.sweep.trainable import ReusedTrainable
 MAX_WAITING = 8
 # Tune's alternative, `max_concurrent_trials`, also limits the running trials.
 WAITING_VARIABLE = "TUNE_MAX_PENDING_TRIALS_PG"
-LOOK_SECONDS = 1.0
 # A sweep ends after this many unexpected errors of Tune's loop without an epoch between them.
 MAX_ENTRIES = 3
 # A sweep ends if no trial has run for this long while some wait for resources.
@@ -49,45 +46,31 @@ def train_on_ray(
     driver: Driver,
     common: Callable[[str], dict[str, Any]],
     concurrency: int | None,
-    halt: Callable[[str], None],
     tell_end: Callable[[str], None],
 ) -> None:
     """Trains the trials of a sweep until it is over or stopped.
 
     `common` gets the name of the register and returns the configuration of a new attempt, see
     `Assignment.read`. `concurrency` is the number of trials that fit, None if it is unknown.
-    `halt` gets the reason if the event log cannot be written, and then all trials are ended.
     `tell_end` gets the reason before the end of a local Ray ends this process.
     After an unexpected error of Tune's loop, it ends all processes of the loop and enters it again.
     Raises the error after MAX_ENTRIES entries without an epoch, and StorageError if the event log
     cannot be written.
     """
-    try:
-        with ending_with_ray(tell_end):
-            _train(driver, common, concurrency)
-    except Exception as error:
-        if (disk := storage_error(error)) is not None:
-            halt(str(disk))
-            ray.shutdown()  # ends the trials
-        raise
-
-
-def _train(
-    driver: Driver, common: Callable[[str], dict[str, Any]], concurrency: int | None
-) -> None:
-    num_entries, register = 0, Register()
-    while not driver.is_over:
-        before, num_entries = _num_epochs(driver), num_entries + 1
-        try:
-            _enter_tune(driver, common(register.name), register, concurrency)
-        except Exception as error:
-            num_entries = 0 if _num_epochs(driver) > before else num_entries
-            if storage_error(error) or driver.stopping or num_entries == MAX_ENTRIES:
-                raise
-            register.end()
-            driver.release(f"{type(error).__name__}: {one_line(str(error))}"[:MAX_REASON])
-        else:
-            return
+    with ending_with_ray(tell_end):
+        num_entries, register = 0, Register()
+        while not driver.is_over:
+            before, num_entries = _num_epochs(driver), num_entries + 1
+            try:
+                return _enter_tune(driver, common(register.name), register, concurrency)
+            except Exception as error:
+                num_entries = 0 if _num_epochs(driver) > before else num_entries
+                disk = storage_error(error)
+                if disk or not driver.stopping:  # else trials write their checkpoints
+                    register.end()
+                if disk or driver.stopping or num_entries == MAX_ENTRIES:
+                    raise
+                driver.release(error_line(error))
 
 
 def _num_epochs(driver: Driver) -> int:
@@ -108,6 +91,7 @@ def _enter_tune(
     most = 1 if is_elastic else min(MAX_WAITING, concurrency or 1)
     os.environ.setdefault(WAITING_VARIABLE, str(most))
     groups = PlacementGroupCleanup()
+    scheduler = TuneScheduler(driver)
     watch = Watch(driver, register, groups.waits if is_distributed else lambda _: False)
     folder = attempt_folder(driver.folder, common["attempt"])
     each = {"cpu": resources.cpus, "gpu": resources.gpus}
@@ -118,7 +102,7 @@ def _enter_tune(
         param_space={"common": common},
         tune_config=tune.TuneConfig(
             search_alg=TuneSearcher(driver, watch),
-            scheduler=TuneScheduler(driver),
+            scheduler=scheduler,
             num_samples=-1,
             reuse_actors=not is_distributed,
             trial_name_creator=_name,
@@ -132,7 +116,7 @@ def _enter_tune(
             failure_config=tune.FailureConfig(max_failures=0),
             # Other nodes may not see Tune's folder, and its checkpoints would be empty.
             checkpoint_config=tune.CheckpointConfig(checkpoint_at_end=False),
-            stop=TuneStopper(driver),
+            stop=scheduler,
             verbose=0,
         ),
     ).fit()
@@ -189,8 +173,11 @@ class TuneSearcher(Searcher):
         """Saves nothing: the event log is the state."""
 
 
-class TuneScheduler(FIFOScheduler):
-    """Tune's scheduler, which asks the driver after each result."""
+class TuneScheduler(FIFOScheduler, NoopStopper):
+    """Tune's scheduler, which asks the driver after each result.
+
+    It is also Tune's stopper, which ends all trials once the time for their checkpoints is over.
+    """
 
     def __init__(self, driver: Driver) -> None:
         super().__init__()
@@ -201,24 +188,11 @@ class TuneScheduler(FIFOScheduler):
         goes_on = take(self._driver, _name(trial), result)
         return str(TrialScheduler.CONTINUE if goes_on else TrialScheduler.STOP)
 
-    __reduce__ = _pickled_as(FIFOScheduler)
-
-
-class TuneStopper(Stopper):
-    """Tune's stopper, which ends all trials once the time for their checkpoints is over."""
-
-    def __init__(self, driver: Driver) -> None:
-        self._driver = driver
-
-    def __call__(self, trial_id: str, result: dict[str, Any]) -> bool:
-        """Returns False: single trials end by themselves."""
-        return False
-
     def stop_all(self) -> bool:
         """Returns True to end all trials."""
         return time.monotonic() > self._driver.deadline
 
-    __reduce__ = _pickled_as(NoopStopper)
+    __reduce__ = _pickled_as(FIFOScheduler)
 
 
 def _content(file: str | None) -> bytes:
@@ -235,7 +209,7 @@ class Watch(Callback):
 
     def __init__(self, driver: Driver, register: Register, waits: Callable[[str], bool]) -> None:
         self._driver, self._register, self._waits = driver, register, waits
-        self._last_running = self._next_look = time.monotonic()
+        self._last_running = time.monotonic()
         self._trials: list[Trial] = []
         self._reasons: dict[str, str] = {}  # of ended processes, by the trial's name
 
@@ -257,12 +231,9 @@ class Watch(Callback):
         return last_error(text.decode(errors="replace")), is_preempted(error)
 
     def on_step_begin(self, iteration: int, trials: list[Trial], **info: Any) -> None:
-        """Checks the progress of all trials, once per LOOK_SECONDS: each check reads all trials."""
+        """Checks the progress of all trials."""
         # Tune's own list, which also has trials without a started process.
         self._trials, now = trials, time.monotonic()
-        if now < self._next_look:
-            return
-        self._next_look = now + LOOK_SECONDS
         self._driver.record.log.tick()
         if self._driver.stopping:
             self._register.stop()

@@ -102,7 +102,7 @@ def run_sweep(
         record = SweepRecord(folder, spec, store.open_log() if store else None)
         record.begin(tags, [folder / paths.SPEC_FILE, folder / paths.PLAN_FILE], earlier)
         driver = Driver(record, callbacks, max_concurrent=plan.concurrency or 1000)
-        sweep = _Sweep(folder, driver, plan, uri, lifecycle, sets, store, device)
+        sweep = _Sweep(folder, driver, plan, lifecycle, sets, store, device)
         if store:
             lifecycle.sender.limit = store.done
             store.on_lost = sweep.halt
@@ -163,7 +163,6 @@ class _Sweep:
     folder: Path
     driver: Driver
     plan: Plan
-    uri: str
     lifecycle: Lifecycle
     sets: prepared.Sets
     store: stored.StoredSweep | None
@@ -180,15 +179,23 @@ class _Sweep:
     def run(self, *, again: bool) -> SweepResults:
         """Trains the remaining trials, with `again` also failed trials, and returns the results."""
         self.lifecycle.begin(self.plan)
+        results = None
         try:
-            results = self._results(again)
-        except BaseException as error:  # also a second signal
-            self.halt(repr(error))
-            if self.device is not None:
+            self.driver.begin(retry_failed=again)
+            self._train()
+            if self.driver.stopping:
                 self._close_unfinished()
-            self.lifecycle.close(stopped=True)
-            raise
-        self.lifecycle.close(stopped=self.driver.stopping)
+            else:
+                results = self._finish()
+        except BaseException as error:  # also a second signal
+            disk = isinstance(error, Exception) and storage_error(error)
+            self.halt(str(disk or repr(error)))
+            if disk or self.device is not None:  # else processes of Ray may still train
+                self._close_unfinished()
+            if not disk:
+                raise
+        finally:
+            self.lifecycle.close(stopped=self.driver.stopping)
         reason = str(self.driver.stop_reason)
         if results is None:
             raise self._stopped(reason)
@@ -196,28 +203,13 @@ class _Sweep:
             raise Interrupted(f"stopped by {reason}; {self.folder.name} has ended")
         return results
 
-    def _results(self, again: bool) -> SweepResults | None:
-        """Trains to the end of the sweep. If it is stopped, records the stop and returns None."""
-        try:
-            self.driver.begin(retry_failed=again)
-            self._train()
-            if not self.driver.stopping:
-                return self._finish()
-        except Exception as error:
-            if (disk := storage_error(error)) is None:
-                raise
-            self.halt(str(disk))
-        self._close_unfinished()
-        return None
-
     def _train(self) -> None:
         if self.driver.is_over:
             return
         if self.device is None:
             from mtcon_ray.sweep.on_ray import train_on_ray  # imports ray.tune, which takes seconds
 
-            few = self.plan.concurrency
-            train_on_ray(self.driver, self._common, few, self.halt, self._tell_end)
+            train_on_ray(self.driver, self._common, self.plan.concurrency, self._tell_end)
             return
         run_here(self.driver, self._common(""), self.device)
 
@@ -245,7 +237,7 @@ class _Sweep:
             self.driver.callbacks.on_note(reason)
             tags["mtcon.reason"] = reason
         stored.fetch_trials(self.folder, [paths.PREDICTIONS_FILE])
-        results, report = _reported(self.folder, self.uri)
+        results, report = _reported(self.folder, self.lifecycle.sender.uri)
         self.driver.record.end("FINISHED" if results.winner else "FAILED", report, **tags)
         return results
 

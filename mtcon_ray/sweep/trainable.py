@@ -1,6 +1,6 @@
 """Tune's trainable for single-worker trials, in a process that is reused for further trials.
 
-The next trial finds torch imported, the data open and the device initialised.
+The next trial finds torch imported and the device initialised.
 """
 
 from collections.abc import Generator
@@ -9,7 +9,7 @@ from typing import Any
 from ray.tune import Trainable
 
 from mtcon_ray.sweep.register import Line
-from mtcon_ray.sweep.trial import Assignment, OpenData, reports, trial_device
+from mtcon_ray.sweep.trial import Assignment, reports, trial_device
 
 
 class ReusedTrainable(Trainable):
@@ -17,7 +17,6 @@ class ReusedTrainable(Trainable):
 
     def setup(self, config: dict[str, Any]) -> None:
         """Starts the first trial."""
-        self._open = OpenData()
         self._reports = self._train(Assignment.read(config))
 
     def reset_config(self, new_config: dict[str, Any]) -> bool:
@@ -39,4 +38,4 @@ class ReusedTrainable(Trainable):
     def _train(self, work: Assignment) -> Generator[dict[str, Any], None, None]:
         device = trial_device(work.spec.resources.gpus)
         line = Line(work.register, work.name, work.check_driver)
-        yield from reports(work, self._open, device=device, should_stop=line)
+        yield from reports(work, device=device, should_stop=line)

@@ -137,23 +137,9 @@ def open_trial_data(work: Assignment) -> Dataset:
     return prepared.open_set(spec.data, store, *found)
 
 
-class OpenData:
-    """Opens the data of trials, and keeps them for a next trial with the same data."""
-
-    def __init__(self) -> None:
-        self._kept: dict[str, Dataset] = {}
-
-    def __call__(self, work: Assignment) -> Dataset:
-        key = prepared.data_key(work.spec.data, work.spec.views.size)
-        if key not in self._kept:
-            self._kept.clear()  # two data sets may not fit the memory
-            self._kept[key] = open_trial_data(work)
-        return self._kept[key]
-
-
 def reports(
     work: Assignment,
-    open_data: Callable[[Assignment], Dataset],
+    open_data: Callable[[Assignment], Dataset] = open_trial_data,
     *,
     device: torch.device,
     should_stop: Callable[[], bool] = lambda: False,
@@ -290,8 +276,7 @@ def _train(
             lines.append(run.lines[-1])
         # All ranks send results equally often, because sending waits for all ranks.
         is_probe = progress.evaluated or progress.done
-        late = not is_probe and time.monotonic() - begun >= RESULT_SECONDS
-        if is_probe or any_rank(late, ranks, device):
+        if is_probe or any_rank(time.monotonic() - begun >= RESULT_SECONDS, ranks, device):
             note = {"note": f"{work.name}: {damage}"} if damage else {}
             outcome = Status.FINISHED if progress.done else Status.RUNNING
             yield {"lines": [*lines], "outcome": outcome, "done": progress.done} | note

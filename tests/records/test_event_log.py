@@ -50,7 +50,7 @@ def test_events_are_strict_json_with_their_trial(path: Path) -> None:
     assert lines[0]["time_ms"] > 1_600_000_000_000
     assert "settings" not in lines[0]
     events = read_events(path)
-    assert lines == [event.to_json() for event in events]
+    assert lines == [json.loads(event.to_line()) for event in events]
     assert event_log.by_trial(events) == {None: [events[0], events[3]], "trial-0000": events[1:3]}
 
 
@@ -66,7 +66,7 @@ def test_lines_of_format_version_1_are_read_and_keep_their_identity(path: Path) 
     ]
     lines = [json.loads(line) for line in FORMAT_1.splitlines()]
     del lines[0]["note"]  # later versions write none
-    assert [event.to_json() for event in read_events(path)] == lines
+    assert [json.loads(event.to_line()) for event in read_events(path)] == lines
     assert event_log.identity(path) == IDENTITY
 
 
@@ -109,7 +109,7 @@ def test_a_torn_last_line_is_not_read_and_replaced(path: Path, kept: int) -> Non
     log = EventLog(path)
     assert log.end == len(first) + 1
     log.append(report(1, loss=2.0))
-    assert [e.to_json().get("metrics") for e in read_events(path)] == [None, {"loss": 2.0}]
+    assert [vars(e).get("metrics") for e in read_events(path)] == [None, {"loss": 2.0}]
 
 
 def test_a_full_disk_cuts_no_event(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -138,7 +138,7 @@ def test_tail_gives_offsets_to_go_on_from(path: Path) -> None:
     log.append(report(1, loss=1.0), report(2, loss=1.0))
     (event, after), _ = event_log.tail(path, end)
     assert isinstance(event, Reported)
-    assert [e.to_json()["epoch"] for e, _ in event_log.tail(path, after)] == [2]
+    assert [vars(e)["epoch"] for e, _ in event_log.tail(path, after)] == [2]
     assert (num_events(path, 0), num_events(path, end)) == (3, 2)
 
 

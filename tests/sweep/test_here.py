@@ -3,7 +3,6 @@
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
-from unittest.mock import Mock
 
 import pytest
 import torch
@@ -12,7 +11,7 @@ from mtcon_ray.base.status import Status
 from mtcon_ray.errors import StorageError
 from mtcon_ray.sweep.driver import Driver
 from mtcon_ray.sweep.here import run_here
-from mtcon_ray.sweep.trial import Assignment, OpenData
+from mtcon_ray.sweep.trial import Assignment
 from tests.sweep.simulated import Simulation, line, some_spec
 
 Run = Callable[[Callable[[str], Iterator[dict[str, Any]]]], Driver]
@@ -83,12 +82,3 @@ def test_an_error_of_every_trial_ends_the_sweep(run: Run) -> None:
     driver = run(results)
     assert driver.stop_reason == "the images have changed"
     assert [trial.status for trial in driver.trials] == [Status.INTERRUPTED]
-
-
-def test_data_stay_open_for_one_more_trial(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    opened = Mock()
-    monkeypatch.setattr("mtcon_ray.sweep.trial.open_trial_data", opened)
-    open_data = OpenData()
-    for size in (16, 16, 32, 16):
-        open_data(Assignment("trial-0000", some_spec(2, {"views.size": size}), tmp_path))
-    assert opened.call_count == 3

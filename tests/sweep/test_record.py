@@ -89,7 +89,7 @@ def test_the_best_epoch_stands_for_a_trial_where_the_spec_says_so(tmp_path: Path
     record.report(trial, lines(trial.name, 0.2, 0.7, 0.3, 0.4))
     record.end_trial(trial, Status.FINISHED, None)
     assert trial.value == 0.7
-    tags = events(record)[-1].to_json()["tags"]
+    tags = vars(events(record)[-1])["tags"]
     assert (tags["mtcon.model_epoch"], tags["mtcon.value"]) == ("2", "0.7000")
 
 

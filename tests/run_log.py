@@ -2,10 +2,14 @@
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Literal
 
 from mtcon_ray.base.paths import event_file
 from mtcon_ray.records.event_log import EventLog, by_trial, read_events
 from mtcon_ray.records.events import Artifact, Event, Reported
+
+
+Place = Literal["", "checkpoints", "report"]
 
 
 class RunLog:
@@ -23,7 +27,7 @@ class RunLog:
         for epoch in epochs:
             self.append(Reported(epoch=epoch, metrics=metrics or {"loss": 1.0}))
 
-    def add_file(self, name: str, content: str = "network", to: str = "") -> None:
+    def add_file(self, name: str, content: str = "network", to: Place = "") -> None:
         """Writes a file of the sweep and appends the event by which it is sent."""
         path = self.path.with_name(name)
         path.write_text(content)

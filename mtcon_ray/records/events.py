@@ -80,11 +80,12 @@ class Lost(Event):
 
 @dataclass(frozen=True, kw_only=True)
 class Artifact(Event):
-    """New artifact of the run: the file at `path`, in the folder `to`."""
+    """New artifact of the run: the file at `path`, in the folder `to` of the run."""
 
     kind: Literal["artifact"] = "artifact"
     path: str
-    to: str
+    # A log may be a stranger's, and MLflow's clients differ in which paths with ".." they reject.
+    to: Literal["", "checkpoints", "report"]
 
 
 @dataclass(frozen=True, kw_only=True)

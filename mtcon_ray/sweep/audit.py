@@ -12,7 +12,7 @@ from typing import Any
 from mtcon_ray.base import paths
 from mtcon_ray.base.status import Status
 from mtcon_ray.data.checksums import find_change
-from mtcon_ray.errors import CheckpointError, SpecError, SweepError, TrackingError
+from mtcon_ray.errors import CheckpointError, SpecError, SweepError, TrackingError, UserError
 from mtcon_ray.evaluation.predictions import load_predictions
 from mtcon_ray.records.event_log import by_trial, read_events
 from mtcon_ray.records.events import Ended, Event, Reported, last_change
@@ -99,7 +99,7 @@ class Audit:
         if (place := client.get_experiment_by_name(experiment)) is not None:
             try:
                 server.check_experiment(place, uri, self.folder.parents[1])
-            except server.HeldError as error:
+            except UserError as error:
                 yield Finding("MLflow", str(error))
                 return
         for run in runs_of(client, self.folder, experiment):

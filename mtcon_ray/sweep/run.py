@@ -36,7 +36,7 @@ from mtcon_ray.sweep.prior import earlier_trials, first_configurations
 from mtcon_ray.sweep.record import SweepRecord
 from mtcon_ray.tracking.lifecycle import Lifecycle
 from mtcon_ray.tracking.mlflow_server import own_database, tracking_uri, ui_command
-from mtcon_ray.tracking.provenance import check_same_data, data_tags, provenance
+from mtcon_ray.tracking.provenance import CACHE, FINGERPRINT, check_same_data, provenance
 
 
 def run_sweep(
@@ -87,8 +87,10 @@ def run_sweep(
         if here:
             plan = plan.model_copy(update={"concurrency": 1})
         check_same_data(folder, dataset.fingerprint)
-        tags = {**provenance(working_folder()), **data_tags(dataset, sets if store else {})}
+        tags = {FINGERPRINT: dataset.fingerprint, CACHE: dataset.cache}
+        tags |= {prepared.SETS_TAG: json.dumps(sets, sort_keys=True)} if store else {}
         tags |= {EXECUTOR: HERE if here else "ray"} | ({JOB: "true"} if in_job() else {})
+        tags |= provenance(working_folder())
         notes: list[str] = []
         if not here:
             callbacks.on_phase("connecting to Ray")

@@ -39,10 +39,6 @@ OFFLINE = (
 )
 
 
-class HeldError(TrackingError):
-    """Refusal until the user acts, for example restores a run or an experiment."""
-
-
 def tracking_uri(spec_uri: str | None, root: Path) -> str:
     """Returns the absolute URI for all processes: the spec's, MLFLOW_TRACKING_URI, or SQLite.
 
@@ -86,34 +82,26 @@ def artifact_location(uri: str, root: Path) -> str | None:
 
 
 def check_experiment(experiment: "Experiment", uri: str, root: Path) -> None:
-    """Raises HeldError if an experiment was deleted, or keeps its files at a wrong place.
+    """Raises UserError if an experiment was deleted, or keeps its files at a wrong place.
 
-    A wrong place is below another root, or refused by `check_files`.
+    A wrong place is below another root, or refused by `check_place`.
     """
     name, way_out = experiment.name, "choose another tracking.experiment"
     if experiment.lifecycle_stage != "active":
         command = restore_command(uri, "experiments", "restore", "-x", experiment.experiment_id)
-        raise HeldError(
+        raise UserError(
             f"experiment {name!r} is deleted in MLflow; restore it with {command}, or {way_out}"
         )
     parts, own = urlsplit(experiment.artifact_location), mlflow_artifacts(root)
     folder = Path(unquote(parts.path))
     is_of_a_root = parts.scheme in ("", "file") and folder.name == own.name
     if uri == own_database(root) and is_of_a_root and folder.resolve() != own.resolve():
-        raise HeldError(
+        raise UserError(
             f"experiment {name!r} keeps its files in {folder}, not below the root {root}, which "
             f"was moved, renamed or copied; move it back, make {folder.parent} a symbolic link "
             f"to it, or {way_out}"
         )
-    check_files(experiment.artifact_location, uri)
-
-
-def check_files(location: str, uri: str, name: str = "") -> None:
-    """Raises HeldError unless the user accepts a place for a run's files (see `check_place`)."""
-    try:
-        login.check_place(location, uri, name)
-    except UserError as error:
-        raise HeldError(str(error)) from None
+    login.check_place(experiment.artifact_location, uri)
 
 
 def restore_command(uri: str, *arguments: str) -> str:
@@ -205,8 +193,8 @@ def check_server(
 ) -> "MlflowClient":
     """Returns a client of a server that has answered a request.
 
-    An experiment named by `experiment` is checked, too. Raises UserError as `check_login` does, and
-    TrackingError without an answer within ANSWER_SECONDS. SQLite has no timeout.
+    Raises UserError as `check_login` does, and as `check_experiment` does for the `experiment`.
+    Raises TrackingError without an answer within ANSWER_SECONDS. SQLite has no timeout.
     """
     login.check_login(uri)
     import_quietly()  # else the seconds of the import would count as the server's

@@ -19,17 +19,20 @@ if TYPE_CHECKING:
 MAX_RUNS = 50_000  # in an answer of every server
 
 
-def find_runs(client: "MlflowClient", experiment_id: str, identity: str) -> "list[Run]":
-    """Returns the runs of a folder, active runs first, each part in the order of their starts.
+def runs_of(client: "MlflowClient", folder: Path, experiment: str) -> "list[Run]":
+    """Returns the runs of a sweep's folder, active runs first, each part in order of their starts.
 
-    Of runs with the same start the run with most data comes first.
+    Of runs with the same start the run with most data comes first. Returns no runs without the
+    experiment.
 
     Deleted runs are included, because a run deleted by the user must not be created again.
     """
     from mlflow.entities import ViewType
 
-    own = f"tags.`{server.IDENTITY}` = '{identity}'"
-    runs = client.search_runs([experiment_id], own, ViewType.ALL, max_results=MAX_RUNS)
+    if (place := client.get_experiment_by_name(experiment)) is None:
+        return []
+    own = f"tags.`{server.IDENTITY}` = '{identity(event_file(folder))}'"
+    runs = client.search_runs([place.experiment_id], own, ViewType.ALL, max_results=MAX_RUNS)
 
     def rank(run: "Run") -> tuple[bool, int, int]:
         # A duplicate has the same start. The run that was written to has more data.
@@ -37,13 +40,6 @@ def find_runs(client: "MlflowClient", experiment_id: str, identity: str) -> "lis
         return run.info.lifecycle_stage != "active", run.info.start_time, -size
 
     return sorted(runs, key=rank)
-
-
-def runs_of(client: "MlflowClient", folder: Path, experiment: str) -> "list[Run]":
-    """Returns the runs of a sweep's folder as `find_runs` does, none without the experiment."""
-    place = client.get_experiment_by_name(experiment)
-    own = identity(event_file(folder))
-    return find_runs(client, place.experiment_id, own) if place else []
 
 
 def remove_runs(folder: Path, uri: str, experiment: str) -> str:

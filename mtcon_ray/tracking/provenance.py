@@ -1,34 +1,28 @@
 """Provenance of a run as tags: code, versions, machine and command line, without secrets."""
 
 import getpass
-import json
 import os
 import platform
 import shlex
 import sys
-from collections.abc import Mapping
 from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from subprocess import DEVNULL, SubprocessError, check_output
-from typing import TYPE_CHECKING
 
 import torch
 
 from mtcon_ray.base import plugins
 from mtcon_ray.base.cpus import usable_cpus
-from mtcon_ray.data.prepared import SETS_TAG
 from mtcon_ray.errors import SweepError
 from mtcon_ray.records.results import first_tags
 from mtcon_ray.spec.run_spec import RunSpec, dump_spec
 from mtcon_ray.tracking.login import masked
 from mtcon_ray.training.checkpoint import differences
 
-if TYPE_CHECKING:
-    from mtcon_ray.data.dataset import Dataset
-
 PACKAGES = ("mtcon-ray", "torch", "torchvision", "numpy", "pandas", "ray", "optuna", "mlflow")
 GIT_SECONDS = 10
+# Tags of the sweep that identify its data, and the folder of their images.
 FINGERPRINT = "mtcon.data_fingerprint"
 CACHE = "mtcon.image_cache"
 # Fields to sort and filter runs in MLflow. The whole spec is an artifact.
@@ -65,16 +59,12 @@ def provenance(folder: Path) -> dict[str, str]:
         tags["mtcon.gpus"] = ", ".join(gpus)
     with suppress(KeyError, OSError):  # a container's user id may have no entry in /etc/passwd
         tags["mlflow.user"] = getpass.getuser()
-    return tags | _git(folder)
-
-
-def data_tags(dataset: "Dataset", sets: Mapping[str, tuple[str, str]]) -> dict[str, str]:
-    """Returns tags `mtcon.*` to identify the data, the folder of their images, and all data sets.
-
-    `sets` are the data sets of the trials in an object store, see `sweep/trial.py`.
-    """
-    tags = {FINGERPRINT: dataset.fingerprint, CACHE: dataset.cache}
-    return {**tags, SETS_TAG: json.dumps(sets, sort_keys=True)} if sets else tags
+    # The folder may be a stranger's. This command of git runs no program of its `.git/config`.
+    command = ["git", "-C", str(folder), "rev-parse", "HEAD"]
+    with suppress(OSError, SubprocessError):
+        commit = check_output(command, stderr=DEVNULL, text=True, timeout=GIT_SECONDS).strip()
+        tags |= {"mtcon.git.commit": commit, "mlflow.source.git.commit": commit}
+    return tags
 
 
 def fixed_settings(spec: RunSpec) -> dict[str, str]:
@@ -99,12 +89,3 @@ def check_same_data(folder: Path, fingerprint: str) -> None:
             f"{folder.name!r} cannot be resumed: its images, labels or splits have changed since "
             "its start; restore them, or start again with another --name"
         )
-
-
-def _git(folder: Path) -> dict[str, str]:
-    # The folder may be a stranger's. This command of git runs no program of its `.git/config`.
-    command = ["git", "-C", str(folder), "rev-parse", "HEAD"]
-    with suppress(OSError, SubprocessError):
-        commit = check_output(command, stderr=DEVNULL, text=True, timeout=GIT_SECONDS).strip()
-        return {"mtcon.git.commit": commit, "mlflow.source.git.commit": commit}
-    return {}

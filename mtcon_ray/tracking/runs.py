@@ -14,9 +14,11 @@ from mlflow.exceptions import MlflowException
 
 from mtcon_ray.base.paths import stored_url
 from mtcon_ray.data.objects import Objects
+from mtcon_ray.errors import UserError
 from mtcon_ray.records.events import Artifact, Ended, Event, Reopened, Reported, Started
 from mtcon_ray.tracking import mlflow_server as server
-from mtcon_ray.tracking.own_runs import MAX_RUNS, find_runs
+from mtcon_ray.tracking.login import check_place
+from mtcon_ray.tracking.own_runs import MAX_RUNS, runs_of
 from mtcon_ray.training.uploads import file_of
 
 ENDING_TAGS = ("mtcon.pruned", "mtcon.interrupted", "mtcon.reason")
@@ -32,7 +34,7 @@ class Runs:
     `identity` distinguishes this folder from others of the same name. `begun` is the first event of
     the log. The constructor connects to the server, looks up the runs of
     this folder and deletes duplicates of a run, except the first. A duplicate exists if a request
-    created a run but its answer was lost. It raises HeldError as `check_experiment` does.
+    created a run but its answer was lost. It raises UserError as `check_experiment` does.
     """
 
     def __init__(
@@ -47,7 +49,7 @@ class Runs:
         # MLflow's own tags fill the default columns of its table.
         self._columns = {k: v for k, v in begun.tags.items() if k.startswith("mlflow.")}
         self.experiment_id = self._experiment(experiment)
-        for run in find_runs(self._client, self.experiment_id, identity):
+        for run in runs_of(self._client, folder, experiment):
             name, run_id = run.data.tags.get("mtcon.trial", server.PARENT), run.info.run_id
             if name not in self.ids:
                 self.ids[name], self._found[name] = run_id, run
@@ -58,7 +60,7 @@ class Runs:
         """Writes an event, or a group of events (see `sender`), to a run. Creates a new run.
 
         Returns the refusals that MLflow would repeat. All other parts of the events are written.
-        Raises HeldError if the run or its experiment was deleted, and the client's own errors if
+        Raises UserError if the run or its experiment was deleted, and the client's own errors if
         the server does not answer or no longer has the run.
         """
         # The parent's start is the identity.
@@ -88,7 +90,7 @@ class Runs:
         return []
 
     def _check_active(self, name: str) -> None:
-        """Raises HeldError if a run or its experiment was deleted."""
+        """Raises UserError if a run or its experiment was deleted."""
         experiment = self._client.get_experiment(self.experiment_id)
         server.check_experiment(experiment, self._uri, self._folder.parents[1])
         if name not in self.ids:
@@ -96,7 +98,7 @@ class Runs:
         info = self._client.get_run(self.ids[name]).info
         if info.lifecycle_stage != "active":
             command = server.restore_command(self._uri, "runs", "restore", "--run-id", info.run_id)
-            raise server.HeldError(f"run {name} is deleted in MLflow; restore it with {command}")
+            raise UserError(f"run {name} is deleted in MLflow; restore it with {command}")
 
     def mark_killed(self) -> None:
         """Sets the running runs to KILLED, up to the first call without an answer."""
@@ -231,11 +233,8 @@ class Runs:
             # log_artifact uploads a directory whole and follows its symbolic links out of it.
             if not path.is_file() or not path.resolve().is_relative_to(home.resolve()):
                 return [f"{path} is no file of {home}"]
-            # MLflow's clients differ in which paths with ".." or a leading dot they reject.
-            if to and not to.isidentifier():
-                return [f"{to!r} is no place for the artifact {event.path}"]
             place = self._client.get_run(self.ids[name]).info.artifact_uri
-            server.check_files(place, self._uri, str(Path(to, path.name)))
+            check_place(place, self._uri, str(Path(to, path.name)))
             file = self.ids[name], str(path), to or None
             return self._tried(name, self._client.log_artifact, *file)
 

@@ -18,11 +18,12 @@ from typing import TYPE_CHECKING
 
 from mtcon_ray.base.paths import event_file, sent_file
 from mtcon_ray.base.root_files import read_small, remove, replace
+from mtcon_ray.errors import UserError
 from mtcon_ray.records.event_log import ends_line, first_event, identity, num_events, tail
 from mtcon_ray.records.events import Earlier, Ended, Event, Lost, Reported, Started
 from mtcon_ray.records.lost import shown
 from mtcon_ray.tracking.login import masked
-from mtcon_ray.tracking.mlflow_server import PARENT, HeldError, first_line, import_quietly
+from mtcon_ray.tracking.mlflow_server import PARENT, first_line, import_quietly
 
 if TYPE_CHECKING:
     from mtcon_ray.tracking.runs import Runs
@@ -125,7 +126,7 @@ class Sender:
         """Sends all new events in the calling thread, and stores an error in `last_error`."""
         try:
             self._send_all()
-        except HeldError as error:
+        except UserError as error:
             self._hold(ALL, error)
         except Exception as error:  # an error of the server must not stop the training
             self._in_doubt = self._failed_once = True
@@ -144,7 +145,7 @@ class Sender:
             self._in_doubt = True
             self.attempt()
 
-    def _hold(self, name: str, error: HeldError) -> None:
+    def _hold(self, name: str, error: UserError) -> None:
         self.held[name] = text = str(error)
         self._next_held = time.monotonic() + self._longest_delay
         if text not in self._told:
@@ -210,7 +211,7 @@ class Sender:
                     log.warning("not tracked: %s", self.refused[-1])
                 for _ in events:
                     unsent.popleft()
-        except HeldError as error:
+        except UserError as error:
             self._hold(name, error)
         self._failed.discard(name)
 

@@ -151,6 +151,9 @@ NO_EVENTS = """\
 {"kind": "report", "epoch": "2", "metrics": {}}
 {"kind": "reopen", "time_ms": "2"}
 {"kind": "reopen", "trial": "../../x"}
+{"kind": "artifact", "path": "a", "to": "../x"}
+{"kind": "artifact", "path": "a", "to": "/tmp"}
+{"kind": "artifact", "path": "a", "to": "%2e%2e"}
 """
 
 

@@ -3,21 +3,15 @@
 import shlex
 from contextlib import nullcontext
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
 import pytest
 from pydantic import ValidationError
 
-from mtcon_ray.base.paths import choose_root, stored_url, sweep_folder
-from mtcon_ray.data.objects import Objects
 from mtcon_ray.errors import UserError
-from mtcon_ray.records.events import Artifact
 from mtcon_ray.spec.resources import TrackingSpec
 from mtcon_ray.tracking import login
 from mtcon_ray.tracking.mlflow_server import check_server, open_client
 from tests.cli import conftest
-from tests.data.folder_store import folder_store
 
 SERVER = "https://mlflow.example.com"
 LOOPBACK = "http://127.0.0.1:5000"
@@ -205,18 +199,3 @@ def test_a_received_folder_gets_no_login(monkeypatch: pytest.MonkeyPatch, tmp_pa
     for option in ((), ("--repair",)):
         told = conftest.refused("audit", "theirs", "--root", tmp_path, *option)
         assert "is not sent to the tracking server http://127.0.0.1:9:" in told
-
-
-def test_a_stranger_s_log_in_an_object_store_names_no_place_in_mlflow(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from mtcon_ray.tracking.runs import Runs
-
-    folder_store(tmp_path / "store", monkeypatch)
-    folder = sweep_folder(choose_root("s3://bucket/root", str(tmp_path / "local")), "a")
-    url = f"{stored_url(folder)}/checkpoints"
-    Objects(url).write("model.pt", b"network")
-    runs: Any = SimpleNamespace(_folder=folder, _own_file=Path)
-    for to in ("../../up", "/tmp/up", "a/b"):
-        refused = Runs._artifact(runs, "parent", Artifact(path=f"{url}/model.pt", to=to))
-        assert refused == [f"{to!r} is no place for the artifact {url}/model.pt"]

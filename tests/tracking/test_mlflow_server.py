@@ -14,7 +14,7 @@ from unittest.mock import Mock
 import pytest
 
 from cluster.try_autoscaling import free_ports
-from mtcon_ray.errors import SpecError, TrackingError
+from mtcon_ray.errors import SpecError, TrackingError, UserError
 from mtcon_ray.tracking import mlflow_server as server
 from mtcon_ray.tracking.login import URI_VARIABLE, masked
 from tests.processes import run_python
@@ -121,7 +121,7 @@ def test_the_place_of_an_experiment(
     state = {"name": "e", "lifecycle_stage": "active", "artifact_location": location}
     experiment: Any = SimpleNamespace(**state)
     shown = location.removeprefix("file://")
-    with pytest.raises(server.HeldError, match=shown) if is_stray else nullcontext():
+    with pytest.raises(UserError, match=shown) if is_stray else nullcontext():
         server.check_experiment(experiment, uri, ROOT)
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from mtcon_ray.errors import SweepError, TrackingError
+from mtcon_ray.errors import SweepError, UserError
 from mtcon_ray.tracking.mlflow_server import check_server, own_database, ui_command
 from mtcon_ray.tracking.own_runs import remove_runs
 from tests.tracking.conftest import MLFLOW, Sweep
@@ -47,7 +47,7 @@ def test_a_stranger_s_database_names_no_place_for_files(sweep: Sweep, root: Path
         assert f"the files of a run are not sent to {home.as_uri()}" in sender.held["parent"]
         database.execute("UPDATE experiments SET artifact_location = ?", [home.as_uri()])
         database.commit()
-    with pytest.raises(TrackingError, match="the files of a run are not sent"):
+    with pytest.raises(UserError, match="the files of a run are not sent"):
         check_server(sweep.uri, experiment=sweep.experiment, root=root)
     assert not [*home.iterdir()]
 
@@ -64,7 +64,7 @@ def test_a_moved_root_sends_no_files_back(sweep: Sweep, root: Path, empty_databa
     sweep.folder, sweep.uri = new / "runs" / "shoes-2", own_database(new)
     sweep.begin().add_file("model.pt")
     problem = f"experiment 'tests' keeps its files in {old}/mlartifacts, not below the root {new}"
-    with pytest.raises(TrackingError, match=re.escape(problem)):
+    with pytest.raises(UserError, match=re.escape(problem)):
         check_server(sweep.uri, experiment=sweep.experiment, root=new)
     sender = sweep.send(left=2)
     assert problem in sender.reason

@@ -156,7 +156,7 @@ def test_a_damaged_line_is_told_and_what_is_before_it_is_sent(sweep: Sweep) -> N
         file.write(b"no event\n")
     sender.attempt()
     assert sweep.steps("trial-0000") == [1]
-    assert "events.jsonl is damaged" in str(sender.last_error)
+    assert "events.jsonl is damaged" in sender.reason
     assert sender.pending() == 1
 
 

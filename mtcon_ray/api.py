@@ -18,7 +18,7 @@ from mtcon_ray.errors import MtconError
 from mtcon_ray.plan.plan import Plan
 from mtcon_ray.records.results import SweepResults, load_sweep
 from mtcon_ray.records.stored import fetch_trials, find_network, find_sweep
-from mtcon_ray.spec.run_spec import RunSpec, apply_override, parse_spec
+from mtcon_ray.spec.run_spec import RunSpec, parse_spec
 from mtcon_ray.spec.run_spec import load_spec as load_file
 
 if TYPE_CHECKING:
@@ -58,9 +58,7 @@ def load_spec(spec: str | Path | Mapping[str, Any], overrides: Iterable[str] = (
         return load_file(Path(spec), overrides)
     # As the YAML of a file, to pass the same checks.
     raw = dict(parse_yaml(dump_yaml(dict(spec)), "spec"))
-    for override in overrides:
-        apply_override(raw, override)
-    return parse_spec(raw, folder=working_directory())
+    return parse_spec(raw, overrides, folder=working_directory())
 
 
 def make_plan(spec: RunSpec, *, root: str | Path | None = None) -> PrintedPlan:
@@ -86,7 +84,7 @@ def run_training(
     """
     from mtcon_ray.sweep.run import train_once
 
-    with restored_environment(), Console(Terminal.of()) as console:
+    with restored_environment(), Console(Terminal()) as console:
         place = root_of(root, spec.storage)
         results = train_once(spec, root=place, name=name, resume=resume, callbacks=console)
     (trial,) = results.trials
@@ -115,7 +113,7 @@ def run_sweep(
     """
     from mtcon_ray.sweep.run import run_sweep
 
-    with restored_environment(), Console(Terminal.of()) as console:
+    with restored_environment(), Console(Terminal()) as console:
         return run_sweep(
             spec,
             root=root_of(root, spec.storage),

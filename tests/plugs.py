@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from typing import Any
 from unittest.mock import patch
 
-from mtcon_ray.base.registry import Table
+from mtcon_ray.base.registry import Table, rebuild
 from mtcon_ray.spec import run_spec
 
 
@@ -17,7 +17,7 @@ def registered(table: Table[Any], cls: type[Any]) -> Iterator[None]:
     try:
         with patch.dict(table._specs), patch.dict(table._classes):
             (table.declare if is_section else table.register)(name)(cls)
-            run_spec.rebuild()
+            rebuild(*run_spec.OPEN, run_spec.RunSpec)
             yield
     finally:
-        run_spec.rebuild()
+        rebuild(*run_spec.OPEN, run_spec.RunSpec)

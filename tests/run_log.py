@@ -8,7 +8,6 @@ from mtcon_ray.base.paths import event_file
 from mtcon_ray.records.event_log import EventLog, by_trial, read_events
 from mtcon_ray.records.events import Artifact, Event, Reported
 
-
 Place = Literal["", "checkpoints", "report"]
 
 

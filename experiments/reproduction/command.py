@@ -64,7 +64,7 @@ def watch(title: str) -> Console:
     session = cli_options.session()
     if not session.quiet:
         say(f"\n{title}")
-    return Console(Terminal.of(), quiet=session.quiet)
+    return Console(Terminal(), quiet=session.quiet)
 
 
 def script(name: str, text: str, act: Callable[..., int | None]) -> Script:

@@ -114,7 +114,7 @@ def neighbours(
     for query, group in zip(names, found, strict=True):
         rows = [[f"{n.similarity:.4f}", n.path] for n in group]
         table = Table(["similarity", "image"], rows, right=[0])
-        lines += [one_line(query), *table.lines(Terminal.of().columns)]
+        lines += [one_line(query), *table.lines(Terminal().columns)]
         data[query] = [n._asdict() for n in group]
     options.tell(data, lines, as_json=as_json)
 

@@ -10,7 +10,6 @@ import click
 
 from mtcon_ray.base import paths, plugins
 from mtcon_ray.base.lock import is_driven, stop_driver
-from mtcon_ray.base.paths import NAME
 from mtcon_ray.base.registry import URL, PathMark, fields_with
 from mtcon_ray.base.signals import Interrupted
 from mtcon_ray.cli import options
@@ -152,7 +151,7 @@ def stop(job: str, root: Path, address: str | None) -> None:
     Waits until it has ended. Without a sweep NAME under --root, and with --address, it is a JOB or
     a sweep's newest job. `resume`, or `submit --name` for a job, continues the sweep.
     """
-    if address is None and NAME.fullmatch(job):
+    if address is None and paths.NAME.fullmatch(job):
         folder = paths.sweep_folder(root, job)
         is_known = is_driven(folder) or (folder / paths.SPEC_FILE).exists()
         if is_known and JOB not in first_tags(folder):

@@ -58,7 +58,7 @@ def display(stream: TextIO | None = None, *, quiet: bool = False) -> Console:
 
     It shows notes only with -q or `quiet`.
     """
-    return Console(Terminal.of(stream), quiet=quiet or session().quiet)
+    return Console(Terminal(stream), quiet=quiet or session().quiet)
 
 
 def tell(data: object, lines: Iterable[str], *, as_json: bool) -> None:

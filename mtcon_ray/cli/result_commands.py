@@ -83,7 +83,7 @@ def list_names(root: Path, as_json: bool, cluster: bool, address: str | None) ->
             show.configuration_text(each["params"]) if each["params"] else "" for each in found
         ],
     }
-    lines = Table.of(table).lines(Terminal.of().columns)
+    lines = Table.of(table).lines(Terminal().columns)
     if not found:
         lines = [f"nothing under {paths.shown(root)} yet"]
     options.tell(found, lines, as_json=as_json)
@@ -107,7 +107,7 @@ def status(name: str, other: str | None, root: Path, as_json: bool, as_csv: bool
 
         place, second = options.place_of(other)
         pair = _with_predictions(root, name), _with_predictions(place or root, second)
-        for line in (*map(_state_line, pair), *side_by_side(pair, Terminal.of().columns)):
+        for line in (*map(_state_line, pair), *side_by_side(pair, Terminal().columns)):
             say(line)
         return
     results = _loaded(paths.find_folder(summaries(root, name), name))
@@ -129,7 +129,7 @@ def _status_lines(results: SweepResults, state: str) -> Iterator[str]:
     yield _state_line(results)
     if state != "running" and (reason := results.status[1]):
         yield f"ended early: {reason}"
-    columns = Terminal.of().columns
+    columns = Terminal().columns
     lines = [show.hanging(f"warning: {text}") for text in results.plan_warnings]
     lines += leaderboard_lines(results, limit=None, columns=columns and columns - len(INDENT))
     yield from (INDENT + line for line in lines)

@@ -1,6 +1,5 @@
 """Commands for training: train, sweep, demo, compare."""
 
-import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,7 +9,7 @@ import click
 from mtcon_ray.base import paths
 from mtcon_ray.cli import options
 from mtcon_ray.cli.example_files import SYNTHETIC, example_file
-from mtcon_ray.cluster.jobs import VERSIONS_VARIABLE, check_versions
+from mtcon_ray.cluster.jobs import check_versions
 from mtcon_ray.display.console import Console, Terminal, say
 from mtcon_ray.display.presentation import printable
 from mtcon_ray.display.results_table import leaderboard_lines, winner_lines
@@ -96,13 +95,13 @@ def run(spec: RunSpec, root: Path, *, once: bool = False, **given: Any) -> int:
     """
     with options.display() as console:
         # Before imports that may fail with other versions of the packages.
-        check_versions(os.environ.get(VERSIONS_VARIABLE))
+        check_versions()
 
         from mtcon_ray.sweep.run import run_sweep, train_once
 
         start: Callable[..., SweepResults] = train_once if once else run_sweep
         results = start(spec, root=root, callbacks=console, **given)
-    terminal = Terminal.of()
+    terminal = Terminal()
     lines = ["", *leaderboard_lines(results, columns=terminal.columns), "", *winner_lines(results)]
     lines.append(f"report: {paths.report_page(results.folder)}")
     lines.append(f"MLflow: {ui_command(tracking_uri(spec.tracking.uri, root))}")

@@ -30,7 +30,7 @@ from mtcon_ray.plan.plan import Plan
 from mtcon_ray.plan.planning import exchange_times, make_plan
 from mtcon_ray.spec.data.own import ARCHIVES
 from mtcon_ray.spec.recipes import RECIPES
-from mtcon_ray.spec.run_spec import RunSpec, apply_override, load_spec, parse_spec, set_value
+from mtcon_ray.spec.run_spec import RunSpec, load_spec, parse_spec, set_value
 from mtcon_ray.sweep.preparation import check_data
 
 
@@ -189,9 +189,7 @@ def _recipe_spec(kind: str, root: Path, overrides: tuple[str, ...]) -> tuple[str
     raw: dict[str, Any] = {"version": 1, "name": kind, "data": data}
     for path, value in RECIPES[kind].items():
         set_value(raw, path, value)
-    for override in overrides:
-        apply_override(raw, override)
-    spec = parse_spec(raw)
+    spec = parse_spec(raw, overrides)
     # Written out, because a user is likely to change them.
     raw["data"] |= {"tasks": list(spec.data.tasks), "held_out": list(spec.data.held_out)}
     return dump_yaml(raw), spec

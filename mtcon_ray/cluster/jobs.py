@@ -119,12 +119,9 @@ def job_environment(
     return environment
 
 
-def check_versions(asked: str | None) -> None:
-    """Raises UserError if the versions here differ from the submitting environment.
-
-    `asked` is the JSON text of `job_variables`, None for a process not started by a job.
-    """
-    wanted, here = json.loads(asked) if asked else {}, versions()
+def check_versions() -> None:
+    """Raises UserError in a job if the versions here differ from the submitting environment."""
+    wanted, here = json.loads(os.environ.get(VERSIONS_VARIABLE) or "{}"), versions()
     if wrong := [f"{n} {here.get(n)} (you: {v})" for n, v in wanted.items() if here.get(n) != v]:
         raise UserError(
             f"the cluster's versions differ from yours: it has {', '.join(wrong)}; install one "

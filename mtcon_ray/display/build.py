@@ -54,7 +54,6 @@ def build_report(results: SweepResults, *, ui_command: str, with_views: bool = F
         accuracies=page.accuracies(results),
         by_class=list(by_class.parts(results)),
         coordinates=coordinates(results),
-        commands=show.commands(results, results.folder / paths.SPEC_FILE),
         ui_command=ui_command,
     )
     with whole_file(target) as file:

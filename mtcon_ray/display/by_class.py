@@ -62,11 +62,8 @@ def _of_classes(title: str, found: LabelPredictions) -> Part:
     header = ["class", "test items", "recall", "precision", "most often taken for"]
     worst = sorted(rows, key=itemgetter(2))[:MAX_ROWS]
     table = Table(header, worst, right=(1, 2, 3))
-    if len(names) > MAX_CLASSES:
-        return Part(title, table)
-    matrix = [
-        (names[code], [by_class[code][answer] for answer in names]) for code in sorted(by_class)
-    ]
+    shown = sorted(by_class) if len(names) <= MAX_CLASSES else []
+    matrix = [(names[code], [by_class[code][answer] for answer in names]) for code in shown]
     return Part(title, table, list(names.values()), matrix)
 
 
@@ -84,4 +81,5 @@ def _of_set(title: str, found: LabelPredictions) -> Part:
 
 def _name(found: LabelPredictions, code: int) -> str:
     """Returns a class or label of a set by its code, which is its name in a file without names."""
-    return shortened(show.printable(dict(enumerate(found.names)).get(code, str(code))))
+    name = found.names[code] if 0 <= code < len(found.names) else str(code)
+    return shortened(show.printable(name))

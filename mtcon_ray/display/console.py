@@ -4,8 +4,7 @@ import math
 import os
 import sys
 from collections.abc import Mapping
-from contextlib import AbstractContextManager, suppress
-from dataclasses import dataclass
+from contextlib import AbstractContextManager, nullcontext, suppress
 from pathlib import Path
 from shutil import get_terminal_size
 from time import monotonic
@@ -21,7 +20,6 @@ from mtcon_ray.base.callbacks import Callbacks
 from mtcon_ray.base.metrics import LOSS, objective
 from mtcon_ray.base.status import Status
 from mtcon_ray.display import presentation as show
-from mtcon_ray.display.presentation import hanging, printable
 from mtcon_ray.display.sweep_progress import SweepProgress, TrialProgress
 from mtcon_ray.display.tables import cell
 
@@ -33,20 +31,16 @@ SILENT_SECONDS = 60.0
 NOTEBOOK_COLUMNS = 100
 
 
-@dataclass(frozen=True)
 class Terminal:
-    """A stream to print to, a terminal with a last line to redraw (`live`), or a `notebook`."""
+    """A stream to print to, by default standard output.
 
-    stream: TextIO
-    live: bool
-    notebook: bool = False
+    It may be a terminal with a last line to redraw (`live`, respects TERM), or a `notebook`.
+    """
 
-    @classmethod
-    def of(cls, stream: TextIO | None = None) -> "Terminal":
-        """Returns a stream, standard output by default, as a terminal. Respects TERM."""
-        stream = stream or sys.stdout
-        is_live = stream.isatty() and os.environ.get("TERM", "") not in ("", "dumb")
-        return cls(stream, is_live, type(stream).__module__.startswith("ipykernel"))
+    def __init__(self, stream: TextIO | None = None) -> None:
+        self.stream = stream or sys.stdout
+        self.live = self.stream.isatty() and os.environ.get("TERM", "") not in ("", "dumb")
+        self.notebook = type(self.stream).__module__.startswith("ipykernel")
 
     @property
     def columns(self) -> int | None:
@@ -70,16 +64,13 @@ class Terminal:
 
 def say(text: object, *, err: bool = False) -> None:
     """Prints a line with control characters written out. An error of standard error is ignored."""
-    try:
-        click.echo(printable(str(text)), err=err)
-    except OSError:
-        if not err:
-            raise
+    with suppress(OSError) if err else nullcontext():
+        click.echo(show.printable(str(text)), err=err)
 
 
 def warn(text: str) -> None:
     """Prints a warning to standard error."""
-    say(hanging(f"warning: {text}"), err=True)
+    say(show.hanging(f"warning: {text}"), err=True)
 
 
 def open_closed_streams() -> None:

@@ -1,7 +1,9 @@
 """Content of the report page as plain text for the template."""
 
+import shlex
 from collections.abc import Sequence
 
+from mtcon_ray.base import paths
 from mtcon_ray.base.status import Status
 from mtcon_ray.display import presentation as show
 from mtcon_ray.display import results_table as tables
@@ -77,8 +79,7 @@ def accuracies(results: SweepResults) -> Table:
 
 def warnings(results: SweepResults) -> list[str]:
     """Returns the warnings of the plan, about the data, and of the winner's probes and values."""
-    of_winner = tables.training_warnings(results.winner.last_metrics) if results.winner else []
-    return [*results.lost, *results.plan_warnings, *of_winner, *tables.edge_warnings(results)]
+    return [*results.lost, *results.plan_warnings, *tables.winner_warnings(results)]
 
 
 def repeats(results: SweepResults) -> Table:
@@ -100,6 +101,15 @@ def failures(results: SweepResults) -> list[tuple[str, str]]:
             reason = trial.reason or f"{trial.status.words}; no reason was recorded"
             by_reason.setdefault(reason, []).append(trial.name)
     return [(", ".join(names), reason) for reason, names in by_reason.items()]
+
+
+def commands(results: SweepResults) -> list[tuple[str, str]]:
+    """Returns titles and shell commands to repeat the whole sweep, and the winner alone."""
+    root = paths.shown(results.folder.parents[1])
+    found = [("The whole sweep", ["sweep", str(results.folder / paths.SPEC_FILE)])]
+    if results.winner is not None:
+        found.append(("The winner alone", ["train", "--from", results.name, "--root", root]))
+    return [(title, shlex.join(["mtcon-ray", *words])) for title, words in found]
 
 
 def provenance(events: Sequence[Event]) -> list[tuple[str, str]]:

@@ -15,11 +15,10 @@ Row = tuple[str, str]
 
 def plan_lines(spec: RunSpec, plan: Plan) -> list[str]:
     """Returns the plan as a two-column table, warnings last. `make_plan` must have counted all."""
-    rows = setup(spec, plan)
+    rows = [*setup(spec, plan)]
     if spec.data.tasks:
         rows.append((plan.objective, f"standard error at most {plan.standard_error:.3f}"))
-    left = {url: num_bytes for url, num_bytes in plan.downloads.items() if num_bytes}
-    rows += [("download", f"{decimal(count)} of {url}, once") for url, count in left.items()]
+    rows += [("download", f"{decimal(n)} of {url}, once") for url, n in plan.downloads.items() if n]
     rows.append(("store", f"{decimal(plan.store_bytes)} of decoded images under {plan.root}"))
     rows += _resource_rows(spec, plan)
     if plan.traffic:
@@ -31,11 +30,6 @@ def plan_lines(spec: RunSpec, plan: Plan) -> list[str]:
         rows.append(("" if i else "first to run", show.configuration_text(point)))
     rows += [("warning", text) for text in plan.warnings]
     return [plan.name, *(f"  {label:<{LABEL_COLUMNS}}{text}" for label, text in rows)]
-
-
-def setup(spec: RunSpec, plan: Plan) -> list[Row]:
-    """Returns what is trained: the trials, the search, the network and the data."""
-    return [*_training_rows(spec, plan), *data_lines(spec.data, plan)]
 
 
 def work_of(plans: list[Plan]) -> list[str]:
@@ -79,7 +73,8 @@ def data_lines(data: DataSpec, plan: Plan) -> list[Row]:
     return rows + ([("held out", labels(data.held_out))] if data.held_out else [])
 
 
-def _training_rows(spec: RunSpec, plan: Plan) -> Iterator[Row]:
+def setup(spec: RunSpec, plan: Plan) -> Iterator[Row]:
+    """Yields what is trained: the trials, the search, the network and the data."""
     trials = counted(plan.num_configurations, "configuration")
     if plan.repeats > 1:
         trials = f"{plan.num_trials}: {trials} x {plan.repeats} seeds from {spec.seed}"
@@ -94,10 +89,11 @@ def _training_rows(spec: RunSpec, plan: Plan) -> Iterator[Row]:
     steps, views = plan.count_text("steps_per_epoch"), plan.count_text("views_per_step")
     in_all = f"; {plan.epochs_total:,} epochs in all" if plan.epochs_total else ""
     yield "epochs", f"{plan.count_text('epochs')} of {steps} steps, {views} views a step{in_all}"
-    parameters = plan.count_text("parameters") if plan.parameters else "unknown"
+    parameters = "unknown" if plan.parameters is None else plan.count_text("parameters")
     network = f"{spec.method.name} on {spec.model.encoder.name}"
     yield "model", f"{network}, {parameters} parameters with its heads"
     yield "data", spec.data.kind
+    yield from data_lines(spec.data, plan)
 
 
 def _resource_rows(spec: RunSpec, plan: Plan) -> Iterator[Row]:

@@ -1,22 +1,19 @@
-"""Text forms of values, scores, times and commands, the same in the terminal and the report."""
+"""Text forms of values, scores and times, the same in the terminal and the report."""
 
 import json
 import math
 import re
-import shlex
 from collections.abc import Iterable, Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mtcon_ray.base import metrics
-from mtcon_ray.base.metrics import Labels
 
 # Only for annotations: `printable` is needed by `mtcon-ray --help`, which must not load torch.
 if TYPE_CHECKING:
     import pandas as pd
 
     from mtcon_ray.evaluation.intervals import Interval
-    from mtcon_ray.records.results import SweepResults, TrialResult
+    from mtcon_ray.records.results import TrialResult
 
 NOTHING = "—"
 # Characters that control a terminal or reorder text, and surrogates, which cannot be encoded.
@@ -181,12 +178,12 @@ def resume_line(name: str, *, submitted: bool = False) -> str:
     return f"repeat the command with --name {name} --resume"
 
 
-def objective_note(labels: Labels) -> str:
+def objective_note(labels: metrics.Labels) -> str:
     """Returns, in brackets, the meaning of the objective's name, "" if the name says it.
 
-    >>> objective_note(Labels(("shape",), (), {"shape": "classes"}))
+    >>> objective_note(metrics.Labels(("shape",), (), {"shape": "classes"}))
     ''
-    >>> objective_note(Labels(("shape",), (), {"shape": "classes"}, {"score": 1}))
+    >>> objective_note(metrics.Labels(("shape",), (), {"shape": "classes"}, {"score": 1}))
     ' (score)'
     """
     named = labels.objective == metrics.MEAN_ACCURACY
@@ -198,7 +195,7 @@ def network_text(trial: "TrialResult") -> str:
     return f"network of epoch {trial.model_epoch} of {trial.epochs}"
 
 
-def label_title(labels: Labels, label: str) -> str:
+def label_title(labels: metrics.Labels, label: str) -> str:
     """Returns a label's name, with the name of its score unless it is accuracy."""
     title = metrics.TITLES[labels.kinds[label]]
     return label if title == "accuracy" else f"{label} ({title})"
@@ -226,16 +223,4 @@ def gauge_warnings(values: Mapping[str, float]) -> list[str]:
             f"positive pairs are as similar as random pairs{where}: it has collapsed or learned "
             "nothing so far; train longer, or search train.lr and the temperature"
         )
-    return found
-
-
-def commands(results: "SweepResults", spec_path: Path) -> list[tuple[str, str]]:
-    """Returns titles and shell commands to repeat the whole sweep, and the winner alone."""
-    path, winner = shlex.quote(str(spec_path)), results.winner
-    found = [("The whole sweep", f"mtcon-ray sweep {path}")]
-    if winner is not None:
-        values = {**winner.params, "seed": winner.seed}
-        settings = [f"{field}={json.dumps(value)}" for field, value in values.items()]
-        sets = "".join(f" \\\n  --set {shlex.quote(setting)}" for setting in settings)
-        found.append(("The winner alone", f"mtcon-ray train {path}{sets}"))
     return found

@@ -80,23 +80,20 @@ def score_columns(results: SweepResults, values: Mapping[str, float]) -> dict[st
     return table
 
 
-def training_warnings(values: Mapping[str, float]) -> list[str]:
-    """Returns what an epoch's metrics say against their training: see also `gauge_warnings`.
+def winner_warnings(results: SweepResults) -> list[str]:
+    """Returns the warnings about the winner, [] without a winner.
 
-    The probes may not have converged.
+    They come from the gauges of its last epoch and from its probes, which may not have converged.
+    There is a sentence for each of its searched numbers at an end of the tried values.
     """
-    found = show.gauge_warnings(values)
-    gradient = values.get(metrics.PROBE_GRADIENT, 0.0)
+    if (winner := results.winner) is None:
+        return []
+    found = show.gauge_warnings(winner.last_metrics)
+    gradient = winner.last_metrics.get(metrics.PROBE_GRADIENT, 0.0)
     if gradient > CONVERGED:
         text = f"the probes have not converged (gradient {gradient:.0e} of its start); "
         found.append(text + "accuracies may be too low")
-    return found
-
-
-def edge_warnings(results: SweepResults) -> list[str]:
-    """Returns a sentence for each searched number of the winner at an end of the tried values."""
-    found = []
-    for path, value in results.winner.params.items() if results.winner else ():
+    for path, value in winner.params.items():
         tried = {t.params[path] for t in results.trials if isinstance(t.params[path], int | float)}
         if len(tried) > 2 and value in (min(tried), max(tried)):
             end, side = ("lowest", "lower") if value == min(tried) else ("highest", "higher")
@@ -105,13 +102,6 @@ def edge_warnings(results: SweepResults) -> list[str]:
                 f"{show.value_text(value)}; {side} values may be better"
             )
     return found
-
-
-def score_lines(results: SweepResults, values: Mapping[str, float]) -> list[str]:
-    """Returns the table of `score_columns`, and the training's warnings below it."""
-    table = Table.of(score_columns(results, values), right=[2])
-    warnings = [f"warning: {text}" for text in training_warnings(values)]
-    return table.lines() + warnings if table.rows else []
 
 
 def winner_lines(results: SweepResults) -> Iterator[str]:
@@ -125,10 +115,9 @@ def winner_lines(results: SweepResults) -> Iterator[str]:
         f"winner: {winner.name} ({show.configuration_text(winner.params)}), {labels.objective} "
         f"{value}{show.objective_note(labels)}, {show.network_text(winner)}"
     )
-    for line in score_lines(results, winner.last_metrics):
-        yield f"  {line}"
-    for text in edge_warnings(results):
-        yield f"  warning: {text}"
+    scores = Table.of(score_columns(results, winner.last_metrics), right=[2])
+    warnings = (f"warning: {text}" for text in winner_warnings(results))
+    yield from (f"  {line}" for line in (*(scores.lines() if scores.rows else ()), *warnings))
     yield f"checkpoint: {kept_checkpoint(results, winner) or 'removed by storage.keep'}"
 
 

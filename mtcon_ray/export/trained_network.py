@@ -1,7 +1,7 @@
 """Test evaluation of a checkpoint, on its own or on other data."""
 
 import json
-from collections.abc import Iterable
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,6 @@ from torch import Tensor, nn
 from mtcon_ray.base.callbacks import Callbacks
 from mtcon_ray.base.paths import CARD_FILE, cache_folder, prepare_root
 from mtcon_ray.base.regular_file import open_regular
-from mtcon_ray.base.safe_yaml import parse_yaml
 from mtcon_ray.data.dataset import open_dataset
 from mtcon_ray.errors import CheckpointError, SpecError
 from mtcon_ray.evaluation.protocol import Evaluation
@@ -21,17 +20,19 @@ from mtcon_ray.methods import METHODS, Method
 from mtcon_ray.models.network import Network, build_network
 from mtcon_ray.plan.local import choose_device
 from mtcon_ray.spec.encoders import WeightsSpec
-from mtcon_ray.spec.run_spec import RunSpec, parse_spec, with_values
+from mtcon_ray.spec.run_spec import RunSpec, dump_spec, parse_spec
 from mtcon_ray.training import checkpoint
 from mtcon_ray.training.device import pick_autocast
 
 # Further files of an export.
 WEIGHTS_FILE, HEADS_FILE = "weights.safetensors", "heads.safetensors"
 MAX_CARD_BYTES = 2**26
+# The sections of a checkpoint's spec that an override may change.
+CHANGEABLE = {"data", "evaluate", "resources"}
 
 
 def open_checkpoint(
-    path: Path, *, root: Path, overrides: Iterable[str] = (), callbacks: Callbacks
+    path: Path, *, root: Path, overrides: Sequence[str] = (), callbacks: Callbacks
 ) -> Evaluation:
     """Returns the evaluation of a checkpoint on the data of its spec, with overrides applied.
 
@@ -42,11 +43,17 @@ def open_checkpoint(
     DataError or ResourceError if the data or a device cannot be used.
     """
     spec, network = load_network(path)
-    changes = dict(map(_parsed, overrides))
-    if any(path.split(".")[0] == "data" for path in changes):
+    changed = {override.partition("=")[0].partition(".")[0]: override for override in overrides}
+    if others := changed.keys() - CHANGEABLE:
+        raise SpecError(
+            "--set must change a field of data, evaluate or resources here, got "
+            f"{changed[min(others)]!r}: the rest of the spec belongs to the checkpoint"
+        )
+    raw = dump_spec(spec)
+    if "data" in changed:
         # Other data may lack the objective's tasks. It is not needed: the network is chosen.
-        changes["search.objective"] = None
-    spec = with_values(spec, changes)
+        raw["search"]["objective"] = None
+    spec = parse_spec(raw, overrides, where=str(path))
     device = choose_device(spec)
     prepare_root(root)
     dataset = open_dataset(
@@ -61,7 +68,7 @@ def open_checkpoint(
 
 
 def evaluate_checkpoint(
-    path: Path, *, root: Path, overrides: Iterable[str] = (), callbacks: Callbacks
+    path: Path, *, root: Path, overrides: Sequence[str] = (), callbacks: Callbacks
 ) -> dict[str, float]:
     """Returns the test evaluation of a checkpoint's encoder, by metric name.
 
@@ -136,14 +143,3 @@ def _fill(module: nn.Module, tensors: dict[str, Tensor], path: Path) -> None:
             f"checkpoint {path} does not fit the network of its spec: {first}; read it with the "
             "version of mtcon-ray that wrote it"
         ) from None
-
-
-def _parsed(override: str) -> tuple[str, object]:
-    """Returns path and value of an override. Raises SpecError if it is not allowed here."""
-    path, equals, text = override.partition("=")
-    if not equals or path.split(".")[0] not in ("data", "evaluate", "resources"):
-        raise SpecError(
-            f"--set must change a field of data, evaluate or resources here, got {override!r}: "
-            "the rest of the spec belongs to the checkpoint"
-        )
-    return path, parse_yaml(text, f"--set {path}")

@@ -12,7 +12,7 @@ import json
 import os
 import shlex
 import shutil
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from functools import reduce
 from importlib.resources import files
 from importlib.util import find_spec
@@ -52,7 +52,7 @@ def export_checkpoint(
     root: Path,
     format: Literal["pt2", "onnx"] = "pt2",
     title: str | None = None,
-    overrides: Iterable[str] = (),
+    overrides: Sequence[str] = (),
     callbacks: Callbacks,
 ) -> dict[str, Any]:
     """Writes the folder `to` atomically. Returns the content of its model.json.

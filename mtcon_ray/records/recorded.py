@@ -1,6 +1,6 @@
 """The spec and the plan in the folder of a sweep."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +12,9 @@ from mtcon_ray.errors import SweepError
 from mtcon_ray.plan.plan import Plan, read_plan
 from mtcon_ray.spec import run_spec
 from mtcon_ray.spec.evaluate import EVALUATION
-from mtcon_ray.spec.run_spec import RunSpec
 
 
-def write_beginnings(folder: Path, spec: RunSpec, plan: Plan) -> None:
+def write_beginnings(folder: Path, spec: run_spec.RunSpec, plan: Plan) -> None:
     """Writes spec and plan to the folder of a sweep, each file atomically."""
     text = dump_yaml(run_spec.dump_spec(spec))
     for name, content in ((SPEC_FILE, text), (PLAN_FILE, plan.model_dump_json(indent=1) + "\n")):
@@ -23,7 +22,7 @@ def write_beginnings(folder: Path, spec: RunSpec, plan: Plan) -> None:
             file.write(content.encode())
 
 
-def read_recorded(path: Path) -> RunSpec:
+def read_recorded(path: Path) -> run_spec.RunSpec:
     """Returns the spec in the file of a sweep, to show its results.
 
     Raises SpecError if it is invalid, SweepError if the file lies outside of its sweep.
@@ -31,21 +30,12 @@ def read_recorded(path: Path) -> RunSpec:
     return run_spec.parse_recorded(_read(path), str(path))
 
 
-def load_recorded(
-    path: Path, overrides: Iterable[str] = (), values: Mapping[str, Any] | None = None
-) -> RunSpec:
-    """Returns the spec in the file of a sweep, with values by field, then `a.b=value` overrides.
+def load_recorded(path: Path, overrides: Iterable[str] = ()) -> run_spec.RunSpec:
+    """Returns the spec in the file of a sweep, with `a.b=value` overrides applied.
 
     Imports its plugins. Raises as `read_recorded`, also without consent to plugins.
     """
-    raw = _read(path)
-    # Before the values, since their paths depend on the fields of plugins.
-    run_spec.import_plugins(raw, where=str(path), folder=None)
-    for field, value in (values or {}).items():
-        run_spec.set_value(raw, field, value)
-    for override in overrides:
-        run_spec.apply_override(raw, override)
-    return run_spec.parse_spec(raw, where=str(path))
+    return run_spec.parse_spec(_read(path), overrides, where=str(path))
 
 
 def check_evaluation(folder: Path) -> None:

@@ -19,8 +19,8 @@ from mtcon_ray.records.event_log import by_trial, first_event, read_events
 from mtcon_ray.records.events import Ended, Event, Reported, Started, last_change
 from mtcon_ray.records.lost import lost_in
 from mtcon_ray.records.recorded import load_recorded, read_recorded
-from mtcon_ray.spec.evaluate import Select, selected_epoch, selected_value
-from mtcon_ray.spec.run_spec import RunSpec
+from mtcon_ray.spec.evaluate import Select, selected_epoch
+from mtcon_ray.spec.run_spec import RunSpec, dump_spec, parse_spec, with_values
 from mtcon_ray.spec.space import with_lists
 
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ class TrialResult:
     @cached_property
     def value(self) -> float | None:
         """The objective of the selected network, a fraction, or None if it is not finite."""
-        value = selected_value(objective_values(self.reports), self.select)
+        value = objective_values(self.reports).get(self.model_epoch or 0)
         return value if value is not None and math.isfinite(value) else None
 
     @cached_property
@@ -226,7 +226,9 @@ class SweepResults:
         """
         winner, search = self.required_winner(), {"objective": self.spec.search.objective}
         values = {**winner.params, "seed": winner.seed, "search": search}
-        return load_recorded(self.folder / paths.SPEC_FILE, overrides, values)
+        path = self.folder / paths.SPEC_FILE
+        whole = with_values(load_recorded(path), values)
+        return parse_spec(dump_spec(whole), overrides, where=str(path))
 
     @property
     def report_path(self) -> Path:

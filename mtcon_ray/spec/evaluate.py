@@ -124,9 +124,3 @@ def selected_epoch(values: Mapping[int, float], select: Select) -> int | None:
     if select == "last" or not finite:
         return max(values, default=None)
     return max(finite, key=lambda epoch: values[epoch])
-
-
-def selected_value(values: Mapping[int, float], select: Select) -> float | None:
-    """Returns the value of the selected epoch, or None if `values` is empty."""
-    epoch = selected_epoch(values, select)
-    return None if epoch is None else values[epoch]

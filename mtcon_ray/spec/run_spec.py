@@ -186,22 +186,25 @@ def load_spec(path: Path, overrides: Iterable[str] = ()) -> RunSpec:
 
     Raises SpecError with file, field, rule, value and the nearest valid key.
     """
-    raw, folder = read_yaml(path), path.resolve().parent
-    # Before the overrides, since their paths depend on the fields of plugins.
-    import_plugins(raw, where=str(path), folder=folder)
-    for override in overrides:
-        apply_override(raw, override)
-    return parse_spec(raw, where=str(path), folder=folder)
+    return parse_spec(read_yaml(path), overrides, where=str(path), folder=path.resolve().parent)
 
 
 def parse_spec(
-    raw: Mapping[str, Any], *, where: str = "spec", folder: Path | None = None
+    raw: dict[str, Any],
+    overrides: Iterable[str] = (),
+    *,
+    where: str = "spec",
+    folder: Path | None = None,
 ) -> RunSpec:
-    """Returns the spec from plain data. Relative paths start at `folder`.
+    """Returns the spec from plain data, to which it applies `a.b=value` overrides.
 
-    Raises SpecError if the data are invalid, with a message that begins with `where`.
+    Relative paths start at `folder`. Raises SpecError if the data are invalid, with a message that
+    begins with `where`.
     """
+    # Before the overrides, since their paths depend on the fields of plugins.
     import_plugins(raw, where=where, folder=folder)
+    for override in overrides:
+        apply_override(raw, override)
     spec = _validated(raw, f"{where}: ", {"folder": folder})
     check_space(spec, where)
     return spec
@@ -222,13 +225,8 @@ def import_plugins(raw: Mapping[str, Any], *, where: str, folder: Path | None) -
     """
     is_new = import_named(raw.get("plugins"), where, folder)
     if is_new:
-        rebuild()
+        registry.rebuild(*OPEN, RunSpec)
     return is_new
-
-
-def rebuild() -> None:
-    """Rebuilds the sections after a plugin was registered."""
-    registry.rebuild(*OPEN, RunSpec)
 
 
 def dump_spec(spec: RunSpec) -> dict[str, Any]:
@@ -252,9 +250,7 @@ def with_scheduler(spec: RunSpec, recorded: RunSpec | None = None) -> RunSpec:
     If the spec omits it, the scheduler of `recorded` is used, the stored spec of the same sweep.
     A sweep therefore keeps its scheduler if trials are added. Without `recorded` it is the default.
     """
-    if spec.search.scheduler is not None:
-        return spec
-    scheduler = (recorded or spec).scheduler
+    scheduler = spec.search.scheduler or (recorded or spec).scheduler
     search = spec.search.model_copy(update={"scheduler": scheduler})
     return spec.model_copy(update={"search": search})
 

@@ -1,6 +1,6 @@
 """The `search` section of a spec: objective, search space, sampler, limits and early stopping."""
 
-from math import prod
+from math import inf, prod
 from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
@@ -139,10 +139,8 @@ class SearchSpec(Spec):
     def num_configurations(self) -> int:
         """Returns the number of configurations to try, at most the size of a finite space."""
         sizes = [d.size for d in self.space.values()]
-        whole = None if None in sizes else prod(s for s in sizes if s is not None)
-        if self.num_trials is None:
-            return whole if whole is not None and self.sampler == "grid" else min(12, whole or 12)
-        return self.num_trials if whole is None else min(self.num_trials, whole)
+        whole = inf if None in sizes else prod(s for s in sizes if s is not None)
+        return int(min(whole, self.num_trials or (whole if self.sampler == "grid" else 12)))
 
     @property
     def num_planned_trials(self) -> int:

@@ -15,7 +15,7 @@ from mtcon_ray.base.status import Status
 from mtcon_ray.records import events
 from mtcon_ray.records.event_log import EventLog, read_events
 from mtcon_ray.records.results import TrialResult, load_sweep, started, trial_status
-from mtcon_ray.spec.evaluate import Select, selected_epoch, selected_value
+from mtcon_ray.spec.evaluate import Select, selected_epoch
 from mtcon_ray.spec.run_spec import RunSpec
 from mtcon_ray.tracking.provenance import fixed_settings
 from mtcon_ray.training.checkpoint import discard_other_training, discard_resume_state
@@ -51,7 +51,7 @@ class Trial:
     @property
     def value(self) -> float | None:
         """The objective of the selected epoch, None before the first probe."""
-        return selected_value(self.values, self.select)
+        return self.values.get(selected_epoch(self.values, self.select) or 0)
 
     @property
     def is_open(self) -> bool:

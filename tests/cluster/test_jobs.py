@@ -236,10 +236,11 @@ def test_a_job_finds_the_versions_of_whoever_submitted_it(monkeypatch: pytest.Mo
     here = {"ray": "2.60.0", "python": "3.12.4", "torch": "2.15.0+cpu"}
     monkeypatch.setattr(jobs, "version", lambda name: here.get(name, "1.0"))
     monkeypatch.setattr(jobs, "python_version", lambda: here["python"])
-    asked = json.dumps(jobs.versions())
+    monkeypatch.setenv(jobs.VERSIONS_VARIABLE, json.dumps(jobs.versions()))
     here.update(ray="2.60.3", python="3.12.11", torch="2.15.0+cu130")
-    jobs.check_versions(asked)
-    jobs.check_versions(None)
+    jobs.check_versions()
     here["ray"] = "2.61.0"
     with pytest.raises(UserError, match=r"has ray 2\.61 \(you: 2\.60\); install"):
-        jobs.check_versions(asked)
+        jobs.check_versions()
+    monkeypatch.delenv(jobs.VERSIONS_VARIABLE)
+    jobs.check_versions()

@@ -41,7 +41,7 @@ def test_a_temperature_sweep_is_told_in_full(sweep: MakeSweep) -> None:
     assert "held out brand 43 0.120 0.300 ± 0.010" in page.text
     assert "trial-0001 gradient is not finite" in page.text
     assert f"mtcon-ray sweep {results.folder}/spec.yaml" in page.text
-    assert f"--set method.temperature={winner.params['method.temperature']}" in page.text
+    assert f"mtcon-ray train --from {results.name} --root " in page.text
     assert "mlflow ui" in page.text
     assert "Warnings" not in page.text
 

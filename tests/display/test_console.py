@@ -64,7 +64,7 @@ def test_a_notebook_redraws_a_bar_of_the_epochs(clock: SimpleNamespace) -> None:
 
     Output.__module__ = "ipykernel.iostream"
     stream = Output()
-    with Console(Terminal.of(stream)) as console:
+    with Console(Terminal(stream)) as console:
         watch(console, clock)
         console.on_note("of two\nlines")
         console.on_abort("stopped")
@@ -79,7 +79,7 @@ def test_a_notebook_redraws_a_bar_of_the_epochs(clock: SimpleNamespace) -> None:
 
 def test_plain_lines_tell_each_event_once(clock: SimpleNamespace) -> None:
     stream = io.StringIO()
-    with Console(Terminal.of(stream)) as console:
+    with Console(Terminal(stream)) as console:
         watch(console, clock)
     lines = stream.getvalue().splitlines()
     assert lines[0] == "[ 0:00] starting"
@@ -98,7 +98,7 @@ def test_plain_lines_tell_each_event_once(clock: SimpleNamespace) -> None:
 def test_plain_lines_of_preparations_and_of_a_resumed_sweep(clock: SimpleNamespace) -> None:
     stream = io.StringIO()
     plan = PLAN.model_copy(update={"objective": "val/score", "select": "best"})
-    with Console(Terminal.of(stream)) as console:
+    with Console(Terminal(stream)) as console:
         console.on_phase("connecting to Ray")
         for done in range(0, 93_000_001, 3_000_000):
             clock.now += 0.5
@@ -134,7 +134,7 @@ def test_plain_lines_of_preparations_and_of_a_resumed_sweep(clock: SimpleNamespa
 def test_a_long_training_is_not_silent(clock: SimpleNamespace) -> None:
     """A line a minute of all trials; here are ten epochs a minute of each, and no probe."""
     stream = io.StringIO()
-    with Console(Terminal.of(stream)) as console:
+    with Console(Terminal(stream)) as console:
         console.on_start("s-1", Path("/s"), PLAN.model_copy(update={"num_trials": 99}))
         for trial in range(9):
             console.on_suggest(f"trial-{trial}", {"train.epochs": 1000})
@@ -150,7 +150,7 @@ def test_a_long_training_is_not_silent(clock: SimpleNamespace) -> None:
 
 def test_quiet_says_only_notes(clock: SimpleNamespace) -> None:
     stream = io.StringIO()
-    with Console(Terminal.of(stream), quiet=True) as console:
+    with Console(Terminal(stream), quiet=True) as console:
         watch(console, clock)
         console.on_note("the tracking server is away; events are kept")
     assert stream.getvalue() == "[ 0:40] the tracking server is away; events are kept\n"
@@ -158,16 +158,16 @@ def test_quiet_says_only_notes(clock: SimpleNamespace) -> None:
 
 def test_an_error_that_ends_the_process_stands_alone(tty: Tty) -> None:
     stream = io.StringIO()
-    Console(Terminal.of(stream), quiet=True).on_abort("Ray has ended")
+    Console(Terminal(stream), quiet=True).on_abort("Ray has ended")
     assert stream.getvalue() == "error: Ray has ended\n"
-    with Console(Terminal.of(tty)) as console:
+    with Console(Terminal(tty)) as console:
         console.on_abort("Ray has ended")
         assert tty.getvalue().endswith("error: Ray has ended\n"), "below the display"
 
 
 def test_characters_that_a_stream_lacks_are_replaced() -> None:
     stream = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
-    Terminal.of(stream).write("0.5 ±0.1\n")
+    Terminal(stream).write("0.5 ±0.1\n")
     stream.seek(0)
     assert stream.read() == "0.5 ?0.1\n"
 
@@ -179,7 +179,7 @@ def test_the_last_line_of_a_terminal_has_the_standing_and_goes_at_the_end(
     log = io.StringIO()
     for shown in (tty, log):
         clock.now = 0
-        with Console(Terminal.of(shown)) as console:
+        with Console(Terminal(shown)) as console:
             console.on_decode(5, 10)
             watch(console, clock)
             console.on_note("the tracking server is away; events are kept")
@@ -198,9 +198,9 @@ def test_terminal_that_has_gone_ends_nothing(
     clock: SimpleNamespace, tty: Tty, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(tty, "write", Mock(side_effect=BrokenPipeError(32, "Broken pipe")))
-    with Console(Terminal.of(tty)) as console:
+    with Console(Terminal(tty)) as console:
         watch(console, clock)
-    Terminal.of(tty).write("x")
+    Terminal(tty).write("x")
 
 
 def test_only_a_message_may_be_lost(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,8 @@
 
 import dataclasses
 import re
+import shlex
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -49,6 +51,15 @@ def test_an_objective_decides_and_is_named(
     assert ("Bars: ±" in next(draw(results))[1]) == bool(deviation)
     monkeypatch.setattr("mtcon_ray.display.build.draw", lambda results: [])
     assert f"A trial's value is val/objective ({title}" in built(results).text
+
+
+def test_commands_have_the_sweep_and_its_root_quoted_for_a_shell(sweep: MakeSweep) -> None:
+    folder = Path("/my lab/sweeps/shoes-1")
+    results = dataclasses.replace(sweep(points=POINTS), folder=folder, name="shoes-1")
+    (_, whole), (_, alone) = page.commands(results)
+    assert shlex.split(whole) == ["mtcon-ray", "sweep", f"{folder}/spec.yaml"]
+    words = ["mtcon-ray", "train", "--from", "shoes-1", "--root", "/my lab"]
+    assert shlex.split(alone) == words
 
 
 @pytest.mark.parametrize(("repeats", "mark"), [(1, "¹"), (3, "")])

@@ -10,7 +10,7 @@ import pytest
 from rich.cells import cell_len
 
 from mtcon_ray.base.status import Status
-from mtcon_ray.display.results_table import leaderboard_lines, score_lines, winner_lines
+from mtcon_ray.display.results_table import leaderboard_lines, winner_lines, winner_warnings
 from mtcon_ray.spec.run_spec import RunSpec, load_spec, parse_spec
 from tests.recorded import plan_with, results_of, trial_of
 
@@ -25,6 +25,7 @@ def spec_of(tasks: list[str], held_out: Sequence[str] = (), **sections: Any) -> 
 def test_a_set_and_classes_stand_with_their_own_scores() -> None:
     spec = spec_of(["attributes", "shape"], ["tilt"], evaluate={"neighbours": 7})
     values = {
+        "val/score": 0.5,
         "test/map/attributes": 0.61,
         "test/map_std/attributes": 0.02,
         "test/accuracy/shape": 0.7,
@@ -34,9 +35,9 @@ def test_a_set_and_classes_stand_with_their_own_scores() -> None:
     plan = plan_with(
         classes={"attributes": 8, "shape": 5}, majority={"attributes": 0.3, "shape": 0.7}
     )
-    lines = score_lines(results_of(spec, plan=plan), values)
-    assert lines[0].split()[-2:] == ["accuracy", "7-NN"]
-    words = [line.split() for line in lines[1:]]
+    _, head, *rows, _ = winner_lines(results_of(spec, trial_of(0, 3, values), plan=plan))
+    assert head.split()[-2:] == ["accuracy", "7-NN"]
+    words = [line.split() for line in rows]
     assert words == [
         ["test", "attributes", "(mAP)", "8", "labels", "0.300", "0.610", "±", "0.020", "—"],
         ["test", "shape", "5", "0.700", "0.700", "0.650"],
@@ -46,10 +47,13 @@ def test_a_set_and_classes_stand_with_their_own_scores() -> None:
 
 @pytest.mark.parametrize(("gradient", "shown"), [(3.4e-4, "3e-04"), (0.02, "2e-02"), (1e-4, None)])
 def test_probes_that_have_not_converged_are_warned_of(gradient: float, shown: str | None) -> None:
-    results = results_of(spec_of(["shape"]))
-    lines = score_lines(results, {"test/accuracy/shape": 0.7, "probe/gradient": gradient})
-    warning = f"warning: the probes have not converged (gradient {shown} of its start); "
-    assert lines[2:] == ([warning + "accuracies may be too low"] if shown else [])
+    values = {"val/accuracy": 0.6, "test/accuracy/shape": 0.7, "probe/gradient": gradient}
+    results = results_of(spec_of(["shape"]), trial_of(0, 3, values))
+    warning = f"the probes have not converged (gradient {shown} of its start); "
+    assert winner_warnings(results) == ([warning + "accuracies may be too low"] if shown else [])
+    assert list(winner_lines(results))[3:-1] == [
+        f"  warning: {text}" for text in winner_warnings(results)
+    ]
 
 
 def test_a_score_of_several_kinds_is_explained_below_the_table_and_by_the_winner() -> None:

@@ -45,10 +45,11 @@ def test_a_column_commands_no_terminal(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("tty", [True, False])
-def test_values_and_reasons_command_no_terminal(tty: bool) -> None:
+def test_values_and_reasons_command_no_terminal(tty: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     stream = io.StringIO()
-    console = Console(Terminal(stream, live=tty))
-    with console:
+    monkeypatch.setattr(stream, "isatty", lambda: tty)
+    monkeypatch.setenv("TERM", "xterm")
+    with Console(Terminal(stream)) as console:
         console.on_start("a-1", Path("/a"), plan_with())
         console.on_suggest("trial-0000", {"method.task": EVIL})
         console.on_end("trial-0000", "FAILED", None, f"row 2, {EVIL}.png: not an image")
@@ -75,7 +76,7 @@ def test_a_line_end_in_a_name_begins_no_line(tmp_path: Path) -> None:
     for words in (["init", images, "-o", spec], ["validate", spec], ["plan", spec]):
         printed.append(run(*words).output)
     stream = io.StringIO()
-    with Console(Terminal(stream, live=False)) as console:
+    with Console(Terminal(stream)) as console:
         console.on_note(f"warning: first a\n{FORGED}")
         console.on_abort(f"got a\n{FORGED}")
     printed.append(stream.getvalue())

@@ -1,6 +1,5 @@
 """Sections of the kinds of data. Importing the package fills the table of kinds."""
 
 from mtcon_ray.spec.data import own, published
-from mtcon_ray.spec.data.base import DataSpec
 
-__all__ = ["DataSpec", "own", "published"]
+__all__ = ["own", "published"]

@@ -1,7 +1,7 @@
 """The folder of a sweep: its name, its spec, and the lock of its driver."""
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from mtcon_ray.base import paths
@@ -125,6 +125,8 @@ def claimed(folder: Path) -> Iterator[None]:
         finally:
             if not _has_begun(folder):
                 remove_folder(folder, ignore_errors=True)
+                with suppress(OSError):  # it has other sweeps
+                    folder.parent.rmdir()
 
 
 def _has_begun(folder: Path) -> bool:

@@ -103,7 +103,7 @@ def test_batch_norm_is_known_before_a_network_is_built(run: Trainer) -> None:
     testing.check_batch_norm(run)
 
 
-@pytest.mark.parametrize("name", [*TRAINED, *slow(n for n in VARIANTS if n != "mtcon-mixed")])
+@pytest.mark.parametrize("name", [*TRAINED, *slow(VARIANTS)])
 def test_losses_follow_the_golden_curve(
     name: str, run: Trainer, request: pytest.FixtureRequest
 ) -> None:

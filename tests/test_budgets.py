@@ -15,7 +15,7 @@ from tests.test_layers import LAYERS, PACKAGE, PRIVATE_HOMES, modules
 from tests.test_project import repository_files
 
 TESTS = Path(__file__).parent
-LINES = 19_350
+LINES = 18_500
 TEST_LINES_PER_LINE = 1.18
 LOOSE_MODULES = 5
 LAYER_ROWS = 15

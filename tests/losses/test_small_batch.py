@@ -33,6 +33,9 @@ def referred(name: str, z_HBVD: Tensor, tau_H: Tensor, reduction: str) -> Tensor
 def test_few_pairs_and_many_agree_with_the_reference(
     name: str, V: int, has_room: bool, reduction: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """The last tile and the last strip of six rows have a single row."""
+    monkeypatch.setattr(tiled_logsumexp, "TILE", 5)
+    monkeypatch.setattr(tiled_logsumexp, "ON_CPU", 60)
     if not has_room:
         monkeypatch.setattr(tiled_logsumexp, "ROOM", NO_ROOM)
     z_HBVD = random_rows(2, 6, V, 4, seed=V).requires_grad_()
@@ -111,26 +114,6 @@ class Largest(TorchDispatchMode):
         if isinstance(out, Tensor):
             self.numel = max(self.numel, out.numel())
         return out
-
-
-@pytest.mark.parametrize("num_rows", [2, 7, 8, 9, 21])
-@pytest.mark.parametrize("way", ["tiles", "rows"])
-def test_every_way_gives_the_plain_values_and_gradients(
-    way: str, num_rows: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(tiled_logsumexp, "TILE", 4)
-    monkeypatch.setattr(tiled_logsumexp, "ON_CPU", 100)
-    if way == "rows":
-        monkeypatch.setattr(tiled_logsumexp, "ROOM", NO_ROOM)
-    z_HND = random_rows(3, num_rows, 5, seed=num_rows).requires_grad_()
-    rate_H = torch.tensor([0.1, 3.0, 20.0], dtype=torch.float64)
-    u_HN = random_rows(3, num_rows, seed=1)
-    found_HN = log_sums(z_HND.detach(), rate_H)
-    expected_HN = plainly(z_HND, rate_H)
-    torch.testing.assert_close(found_HN, expected_HN, rtol=1e-12, atol=1e-12)
-    (gradient,) = torch.autograd.grad((u_HN * expected_HN).sum(), z_HND)
-    got = rows_gradient(z_HND.detach(), rate_H, found_HN, u_HN)
-    torch.testing.assert_close(got, gradient, rtol=1e-11, atol=1e-12)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])

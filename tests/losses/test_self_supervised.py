@@ -37,6 +37,13 @@ def test_barlow_twins_has_the_values_of_case_d() -> None:
     torch.testing.assert_close(c_DD, expected, rtol=1e-6, atol=1e-12)
 
 
+def test_simsiam_has_the_value_of_case_d() -> None:
+    h, g = raw("H"), raw("G")
+    prediction, projection = torch.stack([h, g.flip(0)], dim=1), torch.stack([h.flip(0), g], dim=1)
+    loss = simsiam(prediction, projection)
+    assert loss.item() == pytest.approx(VALUES["D_simsiam"], rel=1e-6)
+
+
 @repeatedly
 @given(B=items, V=views, D=widths, seed=seeds)
 def test_simsiam_is_its_equation_and_knows_no_lengths(B: int, V: int, D: int, seed: int) -> None:

@@ -163,35 +163,27 @@ def test_examples_of_several_pictures_become_rows_in_their_order(dataset: Datase
     assert batch.labels["colour"].tolist() == colour[rows_EP[chosen, 0]].tolist()
 
 
-def test_a_teacher_follows_and_its_rows_stand_behind_the_network_s(dataset: Dataset) -> None:
-    """After the network's step, p_teacher = m p_teacher + (1 - m) p_network."""
+def test_teacher_and_average_follow_and_the_teacher_s_rows_stand_behind(dataset: Dataset) -> None:
+    """After the network's step, p_teacher = m p_teacher + (1 - m) p_network.
+
+    The average follows by ema, with its buffers. Counters stay 0.
+    """
     x_NCHW, batch = batches(dataset)(0)
     one = learner()
     one.method.momentum = 0.75
-    teacher = deepcopy(one.network).requires_grad_(False)
-    both = replace(one, teacher=teacher)
+    teacher, average = (deepcopy(one.network).requires_grad_(False) for _ in range(2))
+    both = replace(one, teacher=teacher, average=average, ema=0.25)
     z_by_head = steps.gather(steps.encode(both, x_NCHW), ALONE, batch.num_items)
     for z_BVD in z_by_head.values():
         assert z_BVD.shape == (8, 2, 16)
         assert torch.equal(z_BVD[..., :8], z_BVD[..., 8:])
-    before = snapshot(teacher)
+    taught, before = snapshot(teacher), deepcopy(average.state_dict())
     steps.update(both, x_NCHW, batch, lr=9.0, step=0, num_steps=9)
     for name, parameter in one.network.named_parameters():
-        expected = 0.75 * before[name] + 0.25 * parameter
+        expected = 0.75 * taught[name] + 0.25 * parameter
         torch.testing.assert_close(teacher.get_parameter(name), expected)
-
-
-def test_the_average_follows_with_its_buffers(dataset: Dataset) -> None:
-    """After a step, average = ema * average + (1 - ema) * network. Counters stay 0."""
-    one = learner()
-    average = deepcopy(one.network).requires_grad_(False)
-    before = deepcopy(average.state_dict())
-    x_NCHW, batch = batches(dataset)(0)
-    steps.update(
-        replace(one, average=average, ema=0.75), x_NCHW, batch, lr=0.5, step=0, num_steps=9
-    )
     for name, now in one.network.state_dict().items():
-        expected = 0.75 * before[name] + 0.25 * now if now.is_floating_point() else before[name]
+        expected = 0.25 * before[name] + 0.75 * now if now.is_floating_point() else before[name]
         torch.testing.assert_close(average.state_dict()[name], expected)
     assert not torch.equal(before["encoder.centre.running_mean"], now.new_zeros(1)), "moments move"
 

@@ -39,6 +39,8 @@ def test_the_kept_network_is_of_the_last_epoch(whole: Trainer) -> None:
     assert kept["classes"].keys() == {"shape", "colour", "mark"}
     assert kept["fingerprint"] == whole.dataset.fingerprint
     assert_same(kept["network"], whole.network.state_dict())
+    assert_same(kept["method"], dict(whole.learner.method.named_parameters()))
+    assert all(value.abs().min() > 0 for value in kept["method"].values()), "as at the start"
 
 
 @pytest.mark.parametrize("select", ["last", "best"])

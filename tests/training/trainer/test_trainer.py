@@ -86,13 +86,6 @@ def test_a_finished_run_yields_nothing_more_but_remembers(start: Start, whole: T
     assert run.report() == whole.report()
 
 
-def test_a_kept_network_s_file_has_what_its_method_learned(whole: Trainer) -> None:
-    learned = checkpoint.load(whole.folder / "model.pt")["method"]
-    assert learned
-    assert_same(learned, dict(whole.learner.method.named_parameters()))
-    assert all(value.abs().min() > 0 for value in learned.values()), "as at the start"
-
-
 def test_a_checkpoint_of_complex_numbers_is_refused(whole: Trainer, tmp_path: Path) -> None:
     state = checkpoint.load(whole.folder / "model.pt")
     first = next(iter(state["network"]))

@@ -15,6 +15,7 @@ from mtcon_ray.training import optimizer as optimizers
 from tests.problems import problem
 
 EXPONENTIAL = {"lr_schedule": "exponential", "epochs": 3, "warmup_epochs": 0}
+STEPS = {"name": "step", "epochs": 2}
 
 
 def rates(spec: TrainSpec, steps_per_epoch: int) -> list[float]:
@@ -39,6 +40,8 @@ def rates(spec: TrainSpec, steps_per_epoch: int) -> list[float]:
         # After one and a half steps of warm-up the cosine starts half a step later.
         ({"epochs": 1, "warmup_epochs": 0.375, "lr": 1.0, "lr_final": 0}, 4, [0.4, 0.8, 0.75, 0.0]),
         ({**EXPONENTIAL, "lr": 0.8, "lr_final": 0.25}, 1, [0.8, 0.4, 0.2]),
+        # Steps are counted from the end of warm-up.
+        ({"epochs": 5, "lr": 1.0, "lr_schedule": STEPS}, 1, [0.5, 1, 1, 0.1, 0.1]),
     ],
 )
 def test_warmup_is_a_line_and_a_schedule_ends_at_its_share(
@@ -64,26 +67,17 @@ def test_further_schedules_have_the_rates_of_torch(epochs: int) -> None:
         "step": StepLR(SGD([torch.zeros(1)], lr=0.4), step_size=2 * 3, gamma=0.3),
         "one_cycle": OneCycleLR(start, 0.4, total_steps=3 * epochs, **cycle),  # type: ignore[arg-type]
     }
-    fields = {
-        "step": {"epochs": 2, "gamma": 0.3},
-        "one_cycle": {"pct_start": 0.4, "div_factor": 10},
-    }
+    one_cycle = {"name": "one_cycle", "pct_start": 0.4, "div_factor": 10}
+    schedules = {"step": {**STEPS, "gamma": 0.3}, "one_cycle": one_cycle}
     for name, peer in peers.items():
         expected = []
         for _ in range(3 * epochs):
             expected.append(peer.get_last_lr()[0])
             peer.optimizer.step()
             peer.step() if len(expected) < 3 * epochs else None
-        schedule = {"name": name, **fields[name]}
-        given = {"epochs": epochs, "lr": 0.4, "lr_schedule": schedule, "lr_final": 1 / 500}
+        given = {"epochs": epochs, "lr": 0.4, "lr_schedule": schedules[name], "lr_final": 1 / 500}
         spec = TrainSpec.model_validate({**given, "warmup_epochs": 0 if name == "step" else None})
         assert rates(spec, 3) == pytest.approx(expected, rel=1e-9)
-
-
-def test_steps_are_counted_from_the_end_of_warm_up() -> None:
-    schedule = {"name": "step", "epochs": 2}
-    spec = TrainSpec.model_validate({"epochs": 5, "lr": 1.0, "lr_schedule": schedule})
-    assert rates(spec, 1) == pytest.approx([0.5, 1, 1, 0.1, 0.1])
 
 
 @pytest.mark.parametrize(

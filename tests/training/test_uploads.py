@@ -1,7 +1,7 @@
 """Tests of the files of a trial in an object store."""
 
-from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 from unittest.mock import Mock
 
 import pytest
@@ -27,13 +27,11 @@ def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FolderStore:
 class Process:
     """A process of the trial, with its folder."""
 
-    def __init__(
-        self, folder: Path, attempt: str, *, lazy: bool = False,
-        check: Callable[[], None] = lambda: None,
-    ) -> None:  # fmt: skip
+    def __init__(self, folder: Path, attempt: str, **options: Any) -> None:
         self.folder = folder / attempt
         self.folder.mkdir()
-        self.stored = StoredTrial(URL, self.folder, attempt, check, lazy=lazy)
+        options = {"check": Mock(), "lazy": False, **options}
+        self.stored = StoredTrial(URL, self.folder, attempt, **options)
         self.stored.fetch()
 
     def save(self, name: str, number: int, content: str = "", *, must: bool = False) -> None:

@@ -68,28 +68,6 @@ def test_the_stored_predictions_are_those_of_the_reported_accuracies(
     assert values == pytest.approx(again.report())
 
 
-class Clock:
-    """Clock on which a step and a save take as many seconds as given."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, *, step: float, save: float) -> None:
-        self.now, self.saved = 0.0, list[int]()
-        train_step, write = Trainer._train_step, checkpoint.save
-
-        def trains(run: Trainer) -> Update:
-            self.now += step
-            return train_step(run)
-
-        def saves(path: Path, state: Any, **options: Any) -> None:
-            if path.name == LAST_FILE:
-                self.now += save
-                self.saved.append(state["step"])
-            write(path, state, **options)
-
-        monkeypatch.setattr(trainer, "perf_counter", lambda: self.now)
-        monkeypatch.setattr(Trainer, "_train_step", trains)
-        monkeypatch.setattr(checkpoint, "save", saves)
-
-
 @pytest.mark.parametrize(
     ("seconds", "save", "saved"),
     [
@@ -108,10 +86,27 @@ def test_a_checkpoint_is_written_when_both_times_have_passed(
 
     The time of saves is no time of training.
     """
-    clock = Clock(monkeypatch, step=1, save=save)
+    now, steps = 0.0, list[int]()
+    train_step, write = Trainer._train_step, checkpoint.save
+
+    def trains(run: Trainer) -> Update:
+        nonlocal now
+        now += 1
+        return train_step(run)
+
+    def saves(path: Path, state: Any, **options: Any) -> None:
+        nonlocal now
+        if path.name == LAST_FILE:
+            now += save
+            steps.append(state["step"])
+        write(path, state, **options)
+
+    monkeypatch.setattr(trainer, "perf_counter", lambda: now)
+    monkeypatch.setattr(Trainer, "_train_step", trains)
+    monkeypatch.setattr(checkpoint, "save", saves)
     run = start(tmp_path, with_values(spec, {"train.checkpoint_seconds": seconds}))
     rates = [progress.metrics["images_per_second"] for progress in run]
-    assert clock.saved == saved
+    assert steps == saved
     assert rates == pytest.approx([16] * 3)
 
 

@@ -1,8 +1,9 @@
 """Copies to the device: many values in one copy."""
 
+from unittest.mock import Mock
+
 import pytest
 import torch
-from torch import Tensor
 
 from mtcon_ray.data.batch import send_together
 
@@ -20,15 +21,10 @@ VALUES = [
 
 def test_values_sent_together_stay_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
     """A copy on the CPU stands in for the one to the GPU."""
-    sent: list[Tensor] = []
-
-    def send(values: Tensor, device: torch.device) -> Tensor:
-        sent.append(values)
-        return values.clone()
-
+    send = Mock(side_effect=lambda values, device: values.clone())
     monkeypatch.setattr("mtcon_ray.data.batch.send", send)
     found = send_together(VALUES, torch.device("cuda"))
-    assert len(sent) == 1
+    send.assert_called_once()
     for one, expected in zip(found, VALUES, strict=True):
         assert one.dtype == expected.dtype
         assert torch.equal(one, expected)

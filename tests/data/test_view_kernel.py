@@ -16,6 +16,8 @@ triton = pytest.importorskip("triton", reason="this torch brings no Triton")
 
 # Run in a process of its own: Triton decides when it is imported whether it interprets.
 INTERPRETED = """
+from unittest.mock import Mock, patch
+
 import torch
 from mtcon_ray.data import view_kernel, views
 
@@ -25,18 +27,12 @@ def check(size, source_size, **fields):
     images = torch.randint(0, 256, (2, source_size, source_size, 3), generator=generator).byte()
     parameters = views.draw_parameters(4, source_size, spec, generator)
     expected = views.make_views(images, parameters, spec)
-    given, without = [], views.view_kernel
-
-    def kernel(*args, **options):
-        given.append(set(options))
-        return view_kernel.coloured_crops(*args, **options)
-
-    views.view_kernel = lambda _: kernel
-    found = views.make_views(images, parameters, spec)
-    views.view_kernel = without
+    kernel = Mock(wraps=view_kernel.coloured_crops)
+    with patch.object(views, "view_kernel", return_value=kernel):
+        found = views.make_views(images, parameters, spec)
     assert found.stride() == expected.stride(), fields
     torch.testing.assert_close(found, expected, atol=1e-5, rtol=0)
-    return given[0] - {"box", "flip"}
+    return kernel.call_args.kwargs.keys() - {"box", "flip"}
 
 # What the spec never draws is not computed.
 usual = {"blend", "shift", "gray", "moments"}
@@ -95,12 +91,8 @@ def test_without_a_compiler_a_warning_says_so_and_torchs_operations_remain(
 ) -> None:
     fail = Mock(side_effect=RuntimeError("Failed to find C compiler.\nPlease install one"))
     monkeypatch.setattr("mtcon_ray.data.view_kernel.try_kernel", fail)
-    view_kernel.cache_clear()
-    try:
-        with caplog.at_level(logging.WARNING):
-            assert view_kernel(torch.device("cuda")) is None
-    finally:
-        view_kernel.cache_clear()
+    with caplog.at_level(logging.WARNING):
+        assert view_kernel.__wrapped__(torch.device("cuda")) is None
     assert caplog.messages == [
         "views take several times as long, because Triton does not run: Failed to find C compiler."
     ]

@@ -7,20 +7,12 @@ import pytest
 from PIL import Image
 from pydantic import ValidationError
 
-from mtcon_ray.data.dataset import open_dataset
 from mtcon_ray.data.decoding import decode_image
 from mtcon_ray.errors import DataError
 from tests.data.sources import trees
 from tests.data.sources.downloads import labels_of, source_of, write_text
 from tests.data.sources.trees import CIFAR10, CIFAR100, STL10, Made
 from tests.data.test_decoding import encoded
-
-
-def expected(side: int, level: int) -> np.ndarray:
-    """Returns the pixels of `picture`, uint8 [side, side, 3]."""
-    pixels = np.full((side, side, 3), level, dtype=np.uint8)
-    pixels[0, side - 1] = trees.CORNER
-    return pixels
 
 
 @pytest.mark.parametrize(
@@ -39,14 +31,14 @@ def test_pixels_are_planes(kind: str, levels: dict[int, int], made: Made) -> Non
     assert side is not None
     images, bad = source.decode(list(levels), side)
     for image, level in zip(images, levels.values(), strict=True):
-        assert (image == expected(side, level)).all()
+        assert (image == trees.pixels(side, level)).all()
     assert bad == {}
 
 
 @pytest.mark.parametrize("size", [24, 80])
 def test_other_sizes_are_those_of_an_image_file(made: Made, size: int) -> None:
     """A PNG of the same pixels is decoded to the same image, which exported models rely on."""
-    png = encoded(Image.fromarray(expected(32, 40)))
+    png = encoded(Image.fromarray(trees.pixels(32, 40)))
     ours = source_of("cifar10", made("cifar10")).decode([80], size)[0][0]
     assert (ours == decode_image(png, size)).all()
 
@@ -124,13 +116,6 @@ def test_keys_follow_the_files(tmp_path: Path, made: Made) -> None:
     assert a.signature() != signature
     root = made("stl10")
     assert len({source_of("stl10", root, unlabeled=n).content_key() for n in (0, 1, 6)}) == 3
-
-
-def test_images_are_stored_at_their_own_size(tmp_path: Path, made: Made) -> None:
-    source = source_of("cifar10", made("cifar10"))
-    data = open_dataset(source.spec, view_size=32, store=tmp_path / "store")
-    assert (data.images.shape, data.sizes) == ((120, 32, 32, 3), {"class": 10})
-    assert (data.images[60] == expected(32, 30)).all()
 
 
 def test_unlabeled_images_are_train_images_without_a_label(made: Made) -> None:

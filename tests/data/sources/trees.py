@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from mtcon_ray.data.sources import SOURCES
@@ -61,7 +62,7 @@ FINE = [f"fine_{code:02d}" for code in range(100)]
 COARSE = [f"coarse_{code:02d}" for code in range(20)]
 CIFAR10, CIFAR100, STL10 = "cifar-10-batches-bin", "cifar-100-binary", "stl10_binary"
 BATCHES = [*(f"data_batch_{number}" for number in range(1, 6)), "test_batch"]
-# The colour of the corner at the top right in `picture`.
+# The colour of the corner at the top right in `pixels`.
 CORNER = (250, 120, 10)
 
 
@@ -156,14 +157,17 @@ PHOTOGRAPHS: dict[str, Callable[..., Path]] = {
 }  # fmt: skip
 
 
+def pixels(side: int, level: int) -> np.ndarray:
+    """Returns an image of one grey level with CORNER at the top right, uint8 [side, side, 3]."""
+    found = np.full((side, side, 3), level, dtype=np.uint8)
+    found[0, -1] = CORNER
+    return found
+
+
 def picture(side: int, level: int, by_columns: bool) -> bytes:
-    """Returns an image's planes: of one grey level, but CORNER in the last pixel of the top row."""
-    planes = bytearray([level]) * (3 * side * side)
-    row, column = 0, side - 1
-    place = column * side + row if by_columns else row * side + column
-    for plane, value in enumerate(CORNER):
-        planes[plane * side * side + place] = value
-    return bytes(planes)
+    """Returns the planes of `pixels`."""
+    axes = (2, 1, 0) if by_columns else (2, 0, 1)
+    return pixels(side, level).transpose(axes).tobytes()
 
 
 def shrink(monkeypatch: pytest.MonkeyPatch, kind: str, **counts: int) -> None:

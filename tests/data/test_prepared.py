@@ -31,28 +31,22 @@ def assert_equal(one: Dataset, other: Dataset) -> None:
     np.testing.assert_equal(fields, others)
 
 
-def test_a_set_is_the_data_set_without_its_files(files: TableFiles, tmp_path: Path) -> None:
-    spec, place = rich(files), tmp_path / "root" / "store"
-    data = open_dataset(spec, view_size=8, store=place)
-    keep_set(data, place)
-    files.csv.unlink()
-    assert_equal(data, open_set(spec, place, data.cache, data.fingerprint))
-    assert data.table.unseen
-
-
 def test_each_node_downloads_a_set_once(
     files: TableFiles, tmp_path: Path, store: FolderStore
 ) -> None:
+    """A set is the data set without its files."""
     here, node = (choose_root("s3://bucket/x", str(tmp_path / name)) for name in ("a", "b"))
     spec = rich(files)
     data = open_dataset(spec, view_size=8, store=cache_folder(here))
     keep_set(data, cache_folder(here))
+    files.csv.unlink()
     store.requests.clear()
     keep_set(data, cache_folder(here))
     assert store.asked("PUT") == [], "a set that is there is not uploaded again"
     for _ in range(2):
         other = open_set(spec, cache_folder(node), data.cache, data.fingerprint)
     assert_equal(data, other)
+    assert (data.sizes, data.table.unseen) == ({"kind": 2, "tags": 2}, {"tone": ("only in test",)})
     names = sorted(store.asked("GET"))
     assert names == ["bad.json", "checksums.json", "images.npy", "labels.npz", "names.json"]
 

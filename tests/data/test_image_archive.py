@@ -11,28 +11,31 @@ from unicodedata import normalize
 import pytest
 
 from mtcon_ray.data.image_archive import open_files
-from mtcon_ray.data.image_files import UnreadableImageError
+from mtcon_ray.data.image_files import ImageFiles, UnreadableImageError
 from mtcon_ray.errors import ResourceError
 
 
-def add(tar: tarfile.TarFile, name: str, content: bytes = b"", hard_link: str = "") -> None:
-    member = tarfile.TarInfo(name)
-    member.size = len(content)
-    if hard_link:
-        member.type, member.linkname = tarfile.LNKTYPE, hard_link
-    tar.addfile(member, BytesIO(content))
+def packed(folder: Path, members: dict[str, bytes | str]) -> ImageFiles:
+    """Returns a tar of files with these contents, and of hard links to these names."""
+    with tarfile.open(folder / "images.tar", "w") as tar:
+        for name, content in members.items():
+            member = tarfile.TarInfo(name)
+            if isinstance(content, str):
+                member.type, member.linkname, content = tarfile.LNKTYPE, content, b""
+            member.size = len(content)
+            tar.addfile(member, BytesIO(content))
+    return open_files(folder / "images.tar")
 
 
 def test_hard_links_are_followed_to_members_before_them(tmp_path: Path) -> None:
     """GNU tar writes the second name of a file as a hard link to the first."""
-    with tarfile.open(tmp_path / "images.tar", "w") as tar:
-        add(tar, "./a/1.png", b"one")
-        add(tar, "b.png", hard_link="./a/1.png")
-        add(tar, "c.png", hard_link="b.png")
-        add(tar, "out.png", hard_link="/etc/passwd")
-        add(tar, "early.png", hard_link="late.png")
-        add(tar, "late.png", b"late")
-    files = open_files(tmp_path / "images.tar")
+    links = {
+        "b.png": "./a/1.png",
+        "c.png": "b.png",
+        "out.png": "/etc/passwd",
+        "early.png": "late.png",
+    }
+    files = packed(tmp_path, {"./a/1.png": b"one", **links, "late.png": b"late"})
     assert [files.read(name) for name in ("b.png", "c.png")] == [b"one", b"one"]
     assert files.find_absent(["b.png", "out.png", "early.png"]) == [1, 2]
 
@@ -40,14 +43,9 @@ def test_hard_links_are_followed_to_members_before_them(tmp_path: Path) -> None:
 def test_names_may_have_another_unicode_form(tmp_path: Path) -> None:
     composed, decomposed = (normalize(form, "\u00e9.png") for form in ("NFC", "NFD"))
     for there, other in ((composed, decomposed), (decomposed, composed)):
-        with tarfile.open(tmp_path / "images.tar", "w") as tar:
-            add(tar, there, b"one")
-        files = open_files(tmp_path / "images.tar")
+        files = packed(tmp_path, {there: b"one"})
         assert (files.exists(other), files.read(other)) == (True, b"one")
-    with tarfile.open(tmp_path / "images.tar", "w") as tar:
-        add(tar, composed, b"one")
-        add(tar, decomposed, b"two")
-    files = open_files(tmp_path / "images.tar")
+    files = packed(tmp_path, {composed: b"one", decomposed: b"two"})
     assert (files.read(composed), files.read(decomposed)) == (b"one", b"two")
 
 

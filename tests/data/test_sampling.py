@@ -4,28 +4,18 @@ import numpy as np
 import pytest
 import torch
 
-from mtcon_ray.data.labels import LabelTable
 from mtcon_ray.data.sampling import epoch_order, step_generator, triplets
 from mtcon_ray.errors import DataError
+from tests.data.labels import coded
 
 TASKS = ("shape", "colour")
 
 
-def table(**labels: list[int]) -> LabelTable:
-    """Returns a table with all items but the last in the training split."""
-    (size,) = {len(values) for values in labels.values()}
-    split = np.zeros(size, dtype=np.int8)
-    split[-1] = 1
-    return LabelTable(
-        names=tuple(map(str, range(size))),
-        labels={task: np.array(values) for task, values in labels.items()},
-        classes={task: tuple(map(str, range(max(v) + 1))) for task, v in labels.items()},
-        split=split,
-    )
-
-
-MIXED = table(
-    shape=[0, 2, 0, -1, 1, 0, 2, 2, 2, 2, 2, 0], colour=[0, 1, 1, 0, -1, -1, 0, 1, 0, 1, 0, 0]
+# All items but the last are in the training split.
+MIXED = coded(
+    [*[0] * 11, 1],
+    shape=[0, 2, 0, -1, 1, 0, 2, 2, 2, 2, 2, 0],
+    colour=[0, 1, 1, 0, -1, -1, 0, 1, 0, 1, 0, 0],
 )
 
 
@@ -84,7 +74,7 @@ def test_a_draw_follows_from_its_seed_alone() -> None:
 
 def test_classes_of_one_image_each_are_refused() -> None:
     with pytest.raises(DataError, match=r"task 'heel' has no triplets: each of its 4 classes"):
-        triplets(table(heel=[0, 1, 2, 3, 3]), ("heel",), number=4, seed=0)
+        triplets(coded([0, 0, 0, 0, 1], heel=[0, 1, 2, 3, 3]), ("heel",), number=4, seed=0)
 
 
 def test_an_epoch_holds_each_row_once_in_an_order_of_its_seed_and_number() -> None:

@@ -19,8 +19,7 @@ def test_names_that_are_not_utf_8_are_refused(tmp_path: Path, packed: bool) -> N
     folder, name = tmp_path / "images", b"B\xf8rn.jpg"
     (folder / "a").mkdir(parents=True)
     Path(os.fsdecode(os.fsencode(folder) + b"/a/" + name)).touch()
-    if packed:
-        pack(folder, tmp_path / "images.tar")
+    pack(folder, tmp_path / "images.tar")
     files = open_files(tmp_path / "images.tar" if packed else folder)
     with pytest.raises(DataError, match=f"must have names in UTF-8.*{re.escape(str(name)[2:])}"):
         [*files.names()]

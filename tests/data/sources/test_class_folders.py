@@ -101,12 +101,10 @@ def test_a_linked_class_is_refused(tmp_path: Path, target: str, packed: bool) ->
     make(tmp_path / "pool" / "c", ".")
     (images / ".hidden").symlink_to("disc")
     (images / "notes.txt").symlink_to("disc/0.png")
-    if packed:
-        pack(images, tmp_path / "whole.tar")
+    pack(images, tmp_path / "whole.tar")
     assert labels(tmp_path / "whole.tar" if packed else images).classes == {"shape": SHAPES}
     (images / "tile").symlink_to(target)
-    if packed:
-        pack(images, tmp_path / "linked.tar")
+    pack(images, tmp_path / "linked.tar")
     with pytest.raises(DataError, match=f"not links to folders, got 'tile', a link to '{target}'"):
         labels(tmp_path / "linked.tar" if packed else images)
 

@@ -56,10 +56,9 @@ def test_labels_name_what_is_in_the_picture() -> None:
 @pytest.mark.parametrize("factor", list(FACTORS))
 def test_each_factor_changes_the_picture(factor: str) -> None:
     """Any two classes of a factor differ in one scene."""
-    pictures = [draw(SCENE | {factor: name}, 40, [0]) for name in FACTORS[factor]]
-    for index, picture in enumerate(pictures):
-        for other in pictures[:index]:
-            assert np.abs(picture.astype(int) - other.astype(int)).max() > 40
+    pictures = [draw(SCENE | {factor: name}, 40, [0]).astype(int) for name in FACTORS[factor]]
+    for one, other in combinations(pictures, 2):
+        assert np.abs(one - other).max() > 40
 
 
 def test_a_change_of_the_drawing_is_a_new_version(monkeypatch: pytest.MonkeyPatch) -> None:

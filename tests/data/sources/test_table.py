@@ -164,19 +164,10 @@ def test_images_and_groups_in_two_splits_are_warned_of(files: Any) -> None:
     assert warnings[2].startswith("1 groups of 'shoe' are in more than one split")
 
 
-ATTRIBUTES = """3
- Shiny Soft
-2.jpg  1 -1
-0.jpg -1  1
-9.jpg  1  1
-
-"""
-
-
 def test_attributes_in_the_celeba_format_are_joined_by_file_name(files: Any) -> None:
     """The attributes of an image that the file does not list are unknown."""
     path = files.images.parent / "list_attr.txt"
-    path.write_text(ATTRIBUTES)
+    path.write_text("3\n Shiny Soft\n2.jpg  1 -1\n0.jpg -1  1\n9.jpg  1  1\n\n")
     files.frame["image"] = "./" + files.frame["image"]
     fields = {"multi_hot": {"looks": ["Shiny", "Soft"]}, "tasks": ["looks", "Soft"]}
     table = TableSource(files.spec(attributes=str(path), **fields)).read_labels()

@@ -20,6 +20,8 @@ from mtcon_ray.spec.views import ViewsSpec
 SIZE, SOURCE = 24, 40
 PLAIN = ViewsSpec(size=SIZE, mean=(0, 0, 0), std=(1, 1, 1))
 RECIPE = PLAIN.model_copy(update={"blur": 0.5, "solarise": 0.3, "solarise_threshold": 0.6})
+# Crops of the whole image in its own colours.
+WHOLE: dict[str, Any] = {"crop_scale": (1, 1), "crop_ratio": (1, 1), "jitter": 0, "grayscale": 0}
 COLOUR = (tv.adjust_brightness, tv.adjust_contrast, tv.adjust_saturation, tv.adjust_hue)
 
 
@@ -42,16 +44,7 @@ def drawn_by(spec: ViewsSpec, num_rows: int, seed: int) -> ViewParameters:
 
 def none_drawn(num_rows: int) -> ViewParameters:
     """Returns parameters of views that show the whole image unchanged."""
-    return ViewParameters(
-        box_R4=torch.tensor([0, 0, SOURCE, SOURCE]).repeat(num_rows, 1),
-        flip_R=torch.zeros(num_rows, dtype=torch.bool),
-        order_R4=torch.arange(4).repeat(num_rows, 1),
-        factor_R4=torch.tensor([1.0, 1.0, 1.0, 0.0]).repeat(num_rows, 1),
-        grayscale_R=torch.zeros(num_rows, dtype=torch.bool),
-        blur_R=torch.zeros(num_rows),
-        solarise_R=torch.zeros(num_rows),
-        draw_RK=torch.zeros(num_rows, 0),
-    )
+    return drawn_by(ViewsSpec.model_validate({**WHOLE, "flip": 0}), num_rows, seed=0)
 
 
 def by_torchvision(image: Tensor, parameters: ViewParameters, row: int, size: int) -> Tensor:
@@ -132,8 +125,7 @@ def test_evaluation_is_resize_and_normalise() -> None:
 
 def test_examples_are_pictures_of_the_evaluated_image_and_its_views() -> None:
     images = photographs(2)
-    whole = {"crop_scale": (1, 1), "crop_ratio": (1, 1), "jitter": 0, "grayscale": 0, "flip": 1}
-    spec = ViewsSpec.model_validate({"size": SOURCE, "num_views": 2, **whole})
+    spec = ViewsSpec.model_validate({**WHOLE, "size": SOURCE, "num_views": 2, "flip": 1})
     shown = views.example_views(images, spec, seed=0).reshape(2, SOURCE, 3, SOURCE, 3)
     assert (shown[:, :, 0] == images.numpy()).all()
     assert (shown[:, :, 1:] == images.flip(2).numpy()[:, :, None]).all()

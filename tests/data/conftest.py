@@ -3,16 +3,13 @@
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pandas as pd
 import pytest
-from PIL import Image
 
 from mtcon_ray.spec.data.own import TableSpec
 from tests.data.folder_store import FolderStore, folder_store
 from tests.data.sources import trees
-
-SPLIT = ("train", "train", "train", "val", "test")
+from tests.data.sources.downloads import save_image
 
 
 class TableFiles:
@@ -21,17 +18,15 @@ class TableFiles:
     def __init__(self, root: Path) -> None:
         self.images = root / "pictures"
         self.csv = root / "labels.csv"
-        self.images.mkdir()
         names = [f"{row}.jpg" for row in range(20)]
         for row, name in enumerate(names):
-            pixels = np.full((12, 8, 3), 12 * row, dtype=np.uint8)
-            Image.fromarray(pixels).save(self.images / name)
+            save_image(self.images / name, 12 * row, (8, 12))
         self.frame = pd.DataFrame(
             {
                 "image": names,
-                "split": [SPLIT[row % 5] for row in range(20)],
-                "kind": ["a" if row % 2 else "b" for row in range(20)],
-                "tone": ["dark" if row % 4 < 2 else "light" for row in range(20)],
+                "split": ["train", "train", "train", "val", "test"] * 4,
+                "kind": ["b", "a"] * 10,
+                "tone": ["dark", "dark", "light", "light"] * 5,
             }
         ).astype(object)
 

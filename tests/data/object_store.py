@@ -5,7 +5,6 @@ import time
 import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 import boto3
@@ -40,8 +39,7 @@ class ObjectStore:
         session = boto3.Session("canary-key", "canary-secret", region_name="us-east-1")
         self._client = session.client("s3", endpoint_url=url)
         # moto keeps one state per process: empty the buckets of earlier servers.
-        reset = urllib.request.Request(f"{url}/moto-api/reset", method="POST")
-        urllib.request.urlopen(reset).close()
+        urllib.request.urlopen(f"{url}/moto-api/reset", data=b"").close()
         self._client.create_bucket(Bucket=BUCKET)
 
     def _start(self, host: str, port: int) -> None:
@@ -67,10 +65,9 @@ class ObjectStore:
         environ["werkzeug.socket"].shutdown(socket.SHUT_RDWR)
         return []
 
-    def put(self, key: str, content: bytes | Path) -> str:
+    def put(self, key: str, content: bytes) -> str:
         """Stores an object and returns its URL."""
-        body = content.read_bytes() if isinstance(content, Path) else content
-        self._client.put_object(Bucket=BUCKET, Key=key, Body=body)
+        self._client.put_object(Bucket=BUCKET, Key=key, Body=content)
         return f"s3://{BUCKET}/{key}"
 
     def content(self, key: str) -> bytes:

@@ -124,11 +124,10 @@ def test_an_error_of_the_disk_is_no_corrupt_image(
 
 
 def test_a_link_to_an_image_is_an_image(files: Any, tmp_path: Path) -> None:
-    for target in ("2.jpg", "absent.jpg"):
-        (files.images / "1.jpg").unlink()
-        (files.images / "1.jpg").symlink_to(files.images / target)
-        if target == "2.jpg":
-            assert warnings_of(files.spec(), tmp_path) == ()
+    (files.images / "1.jpg").unlink()
+    (files.images / "1.jpg").symlink_to(files.images / "2.jpg")
+    assert warnings_of(files.spec(), tmp_path) == ()
+    (files.images / "2.jpg").unlink()
     assert "row 3, 1.jpg: no such file" in refusal(files.spec(), tmp_path)
 
 

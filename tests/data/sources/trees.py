@@ -61,7 +61,7 @@ TEN = ["airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", 
 FINE = [f"fine_{code:02d}" for code in range(100)]
 COARSE = [f"coarse_{code:02d}" for code in range(20)]
 CIFAR10, CIFAR100, STL10 = "cifar-10-batches-bin", "cifar-100-binary", "stl10_binary"
-BATCHES = [*(f"data_batch_{number}" for number in range(1, 6)), "test_batch"]
+BATCHES = [*(f"data_batch_{number}.bin" for number in range(1, 6)), "test_batch.bin"]
 # The colour of the corner at the top right in `pixels`.
 CORNER = (250, 120, 10)
 
@@ -151,10 +151,8 @@ def zappos50k(root: Path, end: str = "\n") -> Path:
     return root
 
 
-PHOTOGRAPHS: dict[str, Callable[..., Path]] = {
-    "celeba": celeba, "cub200": cub200, "medic": medic, "ucmerced": ucmerced,
-    "zappos50k": zappos50k,
-}  # fmt: skip
+MAKERS: tuple[Made, ...] = (celeba, cub200, medic, ucmerced, zappos50k)
+PHOTOGRAPHS = {make.__name__: make for make in MAKERS}
 
 
 def pixels(side: int, level: int) -> np.ndarray:
@@ -170,30 +168,25 @@ def picture(side: int, level: int, by_columns: bool) -> bytes:
     return pixels(side, level).transpose(axes).tobytes()
 
 
-def shrink(monkeypatch: pytest.MonkeyPatch, kind: str, **counts: int) -> None:
-    """Sets the published number of images of each file, by its name without `.bin`."""
-    sizes = {f"{name}.bin": count for name, count in counts.items()}
-    monkeypatch.setattr(SOURCES[kind], "num_images", sizes)
-
-
 def cifar10(root: Path, monkeypatch: pytest.MonkeyPatch, per_file: int = 20) -> Path:
     """Writes CIFAR-10; the images of file f have the classes 0, 1, ... and the grey level 10 f."""
-    shrink(monkeypatch, "cifar10", **dict.fromkeys(BATCHES, per_file))
+    monkeypatch.setattr(SOURCES["cifar10"], "num_images", dict.fromkeys(BATCHES, per_file))
     write_text(root / CIFAR10 / "batches.meta.txt", *TEN, "")  # the official last line is empty
     for file, name in enumerate(BATCHES):
         records = [bytes([i % 10]) + picture(32, 10 * file, False) for i in range(per_file)]
-        (root / CIFAR10 / f"{name}.bin").write_bytes(b"".join(records))
+        (root / CIFAR10 / name).write_bytes(b"".join(records))
     return root
 
 
 def cifar100(root: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Writes CIFAR-100 with 10 training and 2 test images of each fine class."""
-    shrink(monkeypatch, "cifar100", train=1000, test=200)
+    sizes = {"train.bin": 1000, "test.bin": 200}
+    monkeypatch.setattr(SOURCES["cifar100"], "num_images", sizes)
     write_text(root / CIFAR100 / "fine_label_names.txt", *FINE)
     write_text(root / CIFAR100 / "coarse_label_names.txt", *COARSE)
-    for name, number in (("train", 1000), ("test", 200)):
+    for name, number in sizes.items():
         records = [bytes([i % 100 // 5, i % 100]) + picture(32, 7, False) for i in range(number)]
-        (root / CIFAR100 / f"{name}.bin").write_bytes(b"".join(records))
+        (root / CIFAR100 / name).write_bytes(b"".join(records))
     return root
 
 
@@ -202,16 +195,18 @@ def stl10(root: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
     Image i of the first two has the label 1 + i % 10.
     """
-    shrink(monkeypatch, "stl10", train_X=40, test_X=20, unlabeled_X=6)
+    sizes = {"train_X.bin": 40, "test_X.bin": 20, "unlabeled_X.bin": 6}
+    monkeypatch.setattr(SOURCES["stl10"], "num_images", sizes)
     write_text(root / STL10 / "class_names.txt", *TEN)
-    for level, (name, number) in enumerate({"train": 40, "test": 20, "unlabeled": 6}.items(), 1):
-        (root / STL10 / f"{name}_X.bin").write_bytes(picture(96, level, True) * number)
-        if name != "unlabeled":
-            (root / STL10 / f"{name}_y.bin").write_bytes(bytes(1 + i % 10 for i in range(number)))
+    for level, (name, number) in enumerate(sizes.items(), 1):
+        (root / STL10 / name).write_bytes(picture(96, level, True) * number)
+        if level < 3:
+            labels = bytes(1 + i % 10 for i in range(number))
+            (root / STL10 / name.replace("X", "y")).write_bytes(labels)
     return root
 
 
-BINARY: dict[str, Callable[..., Path]] = {"cifar10": cifar10, "cifar100": cifar100, "stl10": stl10}
+BINARY: dict[str, Made] = {"cifar10": cifar10, "cifar100": cifar100, "stl10": stl10}
 
 
 def make(kind: str, root: Path, monkeypatch: pytest.MonkeyPatch) -> Path:

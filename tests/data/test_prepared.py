@@ -9,7 +9,7 @@ import pytest
 
 from mtcon_ray.base.paths import cache_folder, choose_root
 from mtcon_ray.data import prepared
-from mtcon_ray.data.dataset import Dataset, open_dataset
+from mtcon_ray.data.dataset import open_dataset
 from mtcon_ray.data.prepared import discard_unused, keep_set, open_set
 from mtcon_ray.errors import StorageError
 from mtcon_ray.spec.data.base import DataSpec
@@ -26,11 +26,6 @@ def rich(files: TableFiles) -> DataSpec:
     return files.spec(tasks=["kind", "tags"], held_out=["tone"], multi_hot={"tags": "tags"})
 
 
-def assert_equal(one: Dataset, other: Dataset) -> None:
-    fields, others = ({**vars(each), "table": vars(each.table)} for each in (one, other))
-    np.testing.assert_equal(fields, others)
-
-
 def test_each_node_downloads_a_set_once(
     files: TableFiles, tmp_path: Path, store: FolderStore
 ) -> None:
@@ -45,7 +40,8 @@ def test_each_node_downloads_a_set_once(
     assert store.asked("PUT") == [], "a set that is there is not uploaded again"
     for _ in range(2):
         other = open_set(spec, cache_folder(node), data.cache, data.fingerprint)
-    assert_equal(data, other)
+    fields, others = ({**vars(each), "table": vars(each.table)} for each in (data, other))
+    np.testing.assert_equal(fields, others)
     assert (data.sizes, data.table.unseen) == ({"kind": 2, "tags": 2}, {"tone": ("only in test",)})
     names = sorted(store.asked("GET"))
     assert names == ["bad.json", "checksums.json", "images.npy", "labels.npz", "names.json"]

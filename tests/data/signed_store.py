@@ -23,19 +23,15 @@ def signed_store(monkeypatch: pytest.MonkeyPatch) -> Iterator[ObjectStore]:
     process verifies signatures until the end.
     """
     with object_store(monkeypatch) as store:
-        _user("writer", store.variables, ["s3:*"])
-        _user("reader", READER, ["s3:Get*", "s3:List*", "s3:Head*"])
+        iam = iam_backends[DEFAULT_ACCOUNT_ID]["aws"]
+        writer, reader = (store.variables, ["s3:*"]), (READER, ["s3:Get*", "s3:List*", "s3:Head*"])
+        for name, (keys, actions) in {"writer": writer, "reader": reader}.items():
+            iam.create_user("us-east-1", name)
+            rights = {"Effect": "Allow", "Action": actions, "Resource": "*"}
+            policy = json.dumps({"Version": "2012-10-17", "Statement": [rights]})
+            iam.put_user_policy(name, "rights", policy)
+            created = iam.create_access_key(name)
+            created.access_key_id = keys["AWS_ACCESS_KEY_ID"]
+            created.secret_access_key = keys["AWS_SECRET_ACCESS_KEY"]
         with enable_iam_authentication():
             yield store
-
-
-def _user(name: str, keys: dict[str, str], actions: list[str]) -> None:
-    iam = iam_backends[DEFAULT_ACCOUNT_ID]["aws"]
-    iam.create_user("us-east-1", name)
-    rights = {"Effect": "Allow", "Action": actions, "Resource": "*"}
-    iam.put_user_policy(
-        name, "rights", json.dumps({"Version": "2012-10-17", "Statement": [rights]})
-    )
-    created = iam.create_access_key(name)
-    created.access_key_id = keys["AWS_ACCESS_KEY_ID"]
-    created.secret_access_key = keys["AWS_SECRET_ACCESS_KEY"]

@@ -3,7 +3,6 @@
 from dataclasses import replace
 from itertools import product
 from random import Random
-from statistics import median
 from typing import Any
 
 import optuna
@@ -135,15 +134,6 @@ def test_failed_trials_that_are_tried_again_count_with_their_new_values() -> Non
     lasting, new = (Suggester(search(num_trials=200), 0) for _ in range(2))
     assert lasting.configuration(40, failed) != new.configuration(40, again)
     assert lasting.configuration(41, again) == new.configuration(41, again)
-
-
-def test_a_gaussian_process_uses_results() -> None:
-    """After its first five, which are random, it tries what is better than random draws."""
-    later = {}
-    for sampler in ("gp", "random"):
-        taken = run(Suggester(search(sampler=sampler, num_trials=15), 0))
-        later[sampler] = median(map(value_of, taken[5:]))
-    assert later["gp"] > 0.98 > 0.95 > later["random"]
 
 
 def test_qmc_spreads_its_points() -> None:

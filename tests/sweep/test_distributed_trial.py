@@ -20,12 +20,7 @@ from ray.tune.experiment import Trial
 
 from mtcon_ray.base.status import Status
 from mtcon_ray.records.results import load_sweep
-from mtcon_ray.sweep.distributed_trial import (
-    PlacementGroupCleanup,
-    RankEnded,
-    _ending_of,
-    is_preempted,
-)
+from mtcon_ray.sweep.distributed_trial import PlacementGroupCleanup, RankEnded, _ending_of
 from mtcon_ray.sweep.trial import ending
 from tests import specs
 from tests.processes import run_python
@@ -88,14 +83,15 @@ def test_an_error_of_ours_ends_the_trial_at_once(wrapped: bool, tmp_path: Path) 
 
 
 def lost_worker(**context: Any) -> WorkerHealthCheckFailedError:
-    died = ActorDiedError(ActorDiedErrorContext(actor_id=bytes(16), **context))
-    return WorkerHealthCheckFailedError("A worker health check failed.", failure=died)
+    died = ActorDiedErrorContext(
+        actor_id=bytes(16), error_message="The actor died because its node has died.",
+        class_name="RayTrainWorker", pid=4711, node_ip_address="192.0.2.7", **context,
+    )  # fmt: skip
+    return WorkerHealthCheckFailedError("A worker health check failed.", ActorDiedError(died))
 
 
-LOST = lost_worker(
-    error_message="The actor died because its node has died.", class_name="RayTrainWorker",
-    pid=4711, node_ip_address="192.0.2.7",
-)  # fmt: skip
+LOST = lost_worker()
+PREEMPTED = lost_worker(node_death_info={"reason": "AUTOSCALER_DRAIN_PREEMPTED"})
 LOST_LINE = (
     "A worker health check failed. The actor died unexpectedly before finishing this task. "
     "The actor died because its node has died."
@@ -103,33 +99,29 @@ LOST_LINE = (
 
 
 @pytest.mark.parametrize(
-    ("failures", "reason"),
+    ("failures", "reason", "preempted"),
     [
-        ({1: LOST}, f"worker 1: {LOST_LINE}"),
+        ({1: LOST}, f"worker 1: {LOST_LINE}", False),
         (
             {1: KeyError("colour"), 0: RuntimeError("closed by peer\n  by gloo")},
             "worker 0: RuntimeError: closed by peer / by gloo; worker 1: KeyError: 'colour'",
+            False,
         ),
-        ({0: RayTaskError("execute", "  File x\nKeyError: 1", 1)}, "worker 0: KeyError: 1"),
+        ({0: RayTaskError("execute", "  File x\nKeyError: 1", 1)}, "worker 0: KeyError: 1", False),
+        ({0: LOST, 1: PREEMPTED}, f"worker 0: {LOST_LINE}; worker 1: {LOST_LINE}", True),
     ],
-    ids=["lost", "two-errors", "task"],
+    ids=["lost", "two-errors", "task", "preempted"],
 )
-def test_lost_workers_are_told_in_one_line(failures: dict[int, Exception], reason: str) -> None:
+def test_lost_workers_are_told_in_one_line(
+    failures: dict[int, Exception], reason: str, preempted: bool
+) -> None:
     end = _ending_of(WorkerGroupError("[Rank 1 Error Snippet]:\nTraceback", failures))
-    assert end == {"lost": reason, "preempted": False, "done": True}
+    assert end == {"lost": reason, "preempted": preempted, "done": True}
 
 
 def test_workers_that_do_not_start_fail_the_trial() -> None:
     end = _ending_of(ControllerError(WorkerGroupStartupFailedError("no node\nfor two workers")))
     assert end == {"outcome": Status.FAILED, "reason": "no node for two workers", "done": True}
-
-
-def test_a_worker_of_a_preempted_node_is_told_apart() -> None:
-    preempted = lost_worker(node_death_info={"reason": "AUTOSCALER_DRAIN_PREEMPTED"})
-    assert is_preempted(preempted)
-    assert not is_preempted(LOST)
-    end = _ending_of(WorkerGroupError("Traceback", {0: LOST, 1: preempted}))
-    assert end["preempted"]
 
 
 def test_workers_wait_to_begin_and_for_a_lost_node(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -59,28 +59,6 @@ def assert_whole(folder: Path, trials: int, epochs: int) -> None:
     assert [*audit.records(), *audit.files()] == []
 
 
-def logged(root: Path, folder: Path) -> dict[str, Any]:
-    """Returns status and steps of `loss` of each trial's run in MLflow, and the parent run."""
-    from mlflow import MlflowClient
-
-    client = MlflowClient(f"sqlite:///{root}/mlflow.db")
-    experiment = client.get_experiment_by_name("mtcon-ray")
-    assert experiment is not None
-    own = f"tags.`mtcon.sweep` = '{folder.name}'"
-    runs = client.search_runs([experiment.experiment_id], own, max_results=100)
-    (parent,) = [r for r in runs if "mlflow.parentRunId" not in r.data.tags]
-    children = [r for r in runs if r.data.tags.get("mlflow.parentRunId") == parent.info.run_id]
-    assert len(children) == len(runs) - 1
-    steps = {
-        r.data.tags["mtcon.trial"]: [
-            m.step for m in client.get_metric_history(r.info.run_id, "loss")
-        ]
-        for r in children
-    }
-    statuses = {r.data.tags["mtcon.trial"]: r.info.status for r in children}
-    return {"parent": parent, "steps": steps, "statuses": statuses, "children": children}
-
-
 # Patches mtcon_ray.training.trainer when it is imported, because sitecustomize runs in every
 # process of Ray.
 SITE = """

@@ -23,6 +23,7 @@ from mtcon_ray.tracking.provenance import CACHE
 from mtcon_ray.training import checkpoint
 from tests.cli.conftest import run
 from tests.sweep.written_sweep import DATA, record_of, save_model, value
+from tests.tracking.conftest import Sweep
 
 
 def found(folder: Path, uri: str | None = None) -> list[Finding]:
@@ -132,26 +133,29 @@ def test_a_network_that_was_removed_on_purpose_is_not_missing(folder: Path) -> N
     assert found(folder) == []
 
 
+@pytest.fixture
+def sent(folder: Path, root: Path) -> Sweep:
+    """Returns the sweep's runs in MLflow."""
+    sent = Sweep(folder, own_database(root))
+    sent.experiment = "mtcon-ray"
+    return sent
+
+
 @pytest.mark.mlflow
-def test_runs_in_mlflow_are_compared_and_sent_again(folder: Path, root: Path) -> None:
-    from mlflow import MlflowClient
+def test_runs_in_mlflow_are_compared_and_sent_again(folder: Path, sent: Sweep) -> None:
     from mlflow.entities import Metric
 
-    uri = f"sqlite:///{root}/mlflow.db"
-    assert {(f.problem, f.repair) for f in found(folder, uri)} == {("it is missing", SENT)}
-    Audit(folder).repair(uri)
-    assert found(folder, uri) == []
-    client = MlflowClient(uri)
-    experiment = client.search_experiments(filter_string="name = 'mtcon-ray'")[0].experiment_id
-    found_runs = client.search_runs([experiment])
-    runs = {run.info.run_name.rpartition("/")[2]: run for run in found_runs}
-    first, second = runs["trial-0000"].info.run_id, runs["trial-0001"].info.run_id
-    client.set_terminated(first, "FAILED")
-    again = client.create_run(experiment, tags=runs["trial-0000"].data.tags)
-    client.log_batch(second, metrics=[Metric("loss", 1.0, 5, 1)])
+    missing = {(f.problem, f.repair) for f in found(folder, sent.uri)}
+    assert missing == {("it is missing", SENT)}
+    Audit(folder).repair(sent.uri)
+    assert found(folder, sent.uri) == []
+    first, client = sent.run("trial-0000"), sent.client
+    client.set_terminated(first.info.run_id, "FAILED")
+    again = client.create_run(first.info.experiment_id, tags=first.data.tags)
+    client.log_batch(sent.id("trial-0001"), metrics=[Metric("loss", 1.0, 5, 1)])
     record = record_of(folder)
     record.end_trial(record.trials["trial-0002"], Status.INTERRUPTED, None)
-    told = {(f.where, f.problem, f.repair) for f in found(folder, uri)}
+    told = {(f.where, f.problem, f.repair) for f in found(folder, sent.uri)}
     assert told == {
         ("MLflow, run trial-0000", "it occurs 2 times", SENT),
         ("MLflow, run trial-0000", "it is FAILED here and FINISHED in the event log", SENT),
@@ -163,34 +167,28 @@ def test_runs_in_mlflow_are_compared_and_sent_again(folder: Path, root: Path) ->
     shown = json.loads(result.output)
     assert [f["where"] for f in shown["found"]] == ["MLflow, run trial-0001"]
     assert len(shown["repaired"]) == 2
-    assert client.get_run(first).info.status == "FINISHED"
+    assert client.get_run(first.info.run_id).info.status == "FINISHED"
 
 
 @pytest.mark.mlflow
 @pytest.mark.parametrize(("what", "option"), [("run", "--run-id"), ("experiment", "-x")])
 def test_deleted_is_not_missing(
-    folder: Path, root: Path, what: str, option: str, monkeypatch: pytest.MonkeyPatch
+    folder: Path, sent: Sweep, what: str, option: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The user has deleted it in MLflow: the audit names how to restore it."""
-    from mlflow import MlflowClient
-
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
-    uri = own_database(root)
-    Audit(folder).repair(uri)
-    client = MlflowClient(uri)
-    experiment = client.search_experiments(filter_string="name = 'mtcon-ray'")[0].experiment_id
-    run = client.search_runs([experiment], "tags.`mtcon.trial` = 'trial-0001'")[0].info.run_id
-    given = {"run": run, "experiment": experiment}[what]
-    getattr(client, f"delete_{what}")(given)
+    Audit(folder).repair(sent.uri)
+    given = getattr(sent.run("trial-0001").info, f"{what}_id")
+    getattr(sent.client, f"delete_{what}")(given)
     report = Reported(trial="trial-0001", epoch=9, metrics={"loss": 1.0})
     EventLog(event_file(folder)).append(report)
     for options in ((), ("--repair",)):
         told = ask(folder, *options)
         (line,) = (line for line in told.output.splitlines() if line.startswith("MLflow"))
         assert "is deleted" in line
-        assert f"`MLFLOW_TRACKING_URI={uri} mlflow {what}s restore {option} {given}`" in line
+        assert f"`MLFLOW_TRACKING_URI={sent.uri} mlflow {what}s restore {option} {given}`" in line
         assert (told.exit_code, "repaired" in told.output) == (1, False)
-    getattr(client, f"restore_{what}")(given)
+    getattr(sent.client, f"restore_{what}")(given)
     assert "repaired: MLflow, run trial-0001: " in ask(folder, "--repair").output
     assert "MLflow" not in ask(folder).output
 

@@ -25,8 +25,10 @@ from mtcon_ray.sweep.on_ray import Watch
 from mtcon_ray.sweep.register import NAMESPACE, Line, Register
 from mtcon_ray.sweep.run import run_sweep
 from mtcon_ray.sweep.trainable import ReusedTrainable
+from mtcon_ray.tracking.mlflow_server import own_database
 from tests.some import some
-from tests.sweep.small_sweeps import TINY, logged
+from tests.sweep.small_sweeps import TINY
+from tests.tracking.conftest import Sweep
 from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.ray, pytest.mark.mlflow, pytest.mark.usefixtures("held_ray")]
@@ -70,13 +72,16 @@ def test_a_sweep_ends_with_a_winner_a_report_and_nested_runs(
     assert last["system/process_memory_megabytes"] > 0
     assert (results.folder / "report" / "index.html").exists()
 
-    seen = logged(root, results.folder)
+    sent = Sweep(results.folder, own_database(root))
+    sent.experiment = "mtcon-ray"
+    parent = sent.run()
     for trial in results.trials:
-        finished = trial.status == "FINISHED"
-        assert seen["statuses"][trial.name] == ("FINISHED" if finished else "KILLED")
-        assert sorted(seen["steps"][trial.name]) == [e for e, _ in trial.reports]
+        finished, run = trial.status == "FINISHED", sent.run(trial.name)
+        assert run.info.status == ("FINISHED" if finished else "KILLED")
+        assert run.data.tags["mlflow.parentRunId"] == parent.info.run_id
+        assert sent.steps(trial.name) == [e for e, _ in trial.reports]
         assert finished == (trial.last_epoch == 4)
-    parent = seen["parent"]
+    assert len(sent.client.search_runs([parent.info.experiment_id])) == 4
     assert (parent.info.status, parent.info.run_name) == ("FINISHED", "tiny-1")
     assert parent.data.tags["mtcon.winner"] == best.name
     settings, scores = parent.data.params, parent.data.metrics
@@ -88,7 +93,7 @@ def test_a_sweep_ends_with_a_winner_a_report_and_nested_runs(
     assert "loss" not in scores
     models = results.folder.glob("checkpoints/*/model.pt")
     assert [path.parent.name for path in models] == [best.name]
-    (winner,) = [r for r in seen["children"] if r.info.run_name == f"tiny-1/{best.name}"]
+    winner = sent.run(best.name)
     assert winner.data.tags["mtcon.device"] == "CPU"
     assert list(winner.data.params) == ["method.temperature"]
     stored = mlflow_artifacts(root).rglob("model.pt")

@@ -21,10 +21,6 @@ class Killed(BaseException):
     """End of the driver's process at any moment."""
 
 
-def no_end() -> None:
-    """Lets the driver live on."""
-
-
 def some_spec(epochs: int = 4, changes: dict[str, Any] | None = None, **search: Any) -> RunSpec:
     """Returns a spec that searches the temperature, by default a grid of four values."""
     found = {"space": {"method.temperature": {"grid": [0.1, 0.2, 0.3, 0.4]}}, "sampler": "grid"}
@@ -47,7 +43,7 @@ class Simulation:
 
     def __init__(
         self, root: Path, spec: RunSpec, *, most: int = 1, save_every: int = 1,
-        at_point: Callable[[], None] = no_end,
+        at_point: Callable[[], None] = lambda: None,
     ) -> None:  # fmt: skip
         self.folder = folder = sweep_folder(root, "s-1")
         self.spec, self.most, self.save_every = spec, most, save_every
@@ -106,10 +102,6 @@ class Simulation:
         driver.ended(name, outcome)
         self.at_point()
         return False
-
-    def kill(self) -> None:
-        """Ends all processes of trials."""
-        self.running.clear()
 
 
 def line(trial: str, epoch: int, score: float) -> str:

@@ -54,7 +54,7 @@ def test_kills_of_a_driver_change_nothing(search: str, most: int, tmp_path: Path
             break
         except Killed:
             num_kills += 1
-            cut.kill()
+            cut.running.clear()
     assert num_kills >= 3
     assert outcomes(results) == expected
     assert not results.lost
@@ -92,7 +92,7 @@ def test_records_precede_their_effects(tmp_path: Path, monkeypatch: pytest.Monke
             simulation.run()
             break
         except Killed:
-            simulation.kill()
+            simulation.running.clear()
         point = simulation.at_point = At(-1)
         assert outcomes(simulation.run()) == expected
     assert number > 20
@@ -110,7 +110,7 @@ def test_a_log_cut_anywhere_after_a_trial_s_start_loses_nothing(seed: int, tmp_p
     )  # fmt: skip
     with pytest.raises(Killed):
         cut.run()
-    cut.kill()
+    cut.running.clear()
     log = event_file(cut.folder)
     data = log.read_bytes()
     first = data.index(b"\n", data.rfind(b'"kind": "start"')) + 1

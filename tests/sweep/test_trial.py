@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, ClassVar, cast
-from unittest.mock import Mock
+from typing import Any, cast
+from unittest.mock import MagicMock, Mock
 from weakref import ref
 
 import pytest
@@ -75,28 +75,25 @@ def test_a_trial_reads_weights_from_the_roots_store(tmp_path: Path) -> None:
     assert make_run.call_args.kwargs["store"] == work.root / "store"
 
 
-class Training:
-    """Stand-in for a trainer that trains three epochs without a probe."""
+def training(before: Callable[[int, Any], None]) -> Callable[..., Any]:
+    """Returns a stand-in for a trainer that trains three epochs without a probe.
 
-    last, interrupted, at_rung = None, False, False
-    place: ClassVar[dict[str, str]] = {}
+    `before` is called before each epoch, with its number and the trainer's check of the driver.
+    """
 
-    def __init__(self, *_: Any, to_line: Callable[[Progress], str], **options: Any) -> None:
-        self.to_line, self.options = to_line, options
-        self.lines: list[str] = []
+    def make_run(*_: Any, to_line: Callable[[Progress], str], check: Any, **__: Any) -> Any:
+        def epochs() -> Iterator[Progress]:
+            for epoch in (1, 2, 3):
+                before(epoch, check)
+                progress = Progress(epoch, {"loss": 1.0}, False, False)
+                run.lines.append(to_line(progress))
+                yield progress
 
-    def resume(self) -> None:
-        """Starts from scratch."""
+        run = MagicMock(lines=[], last=None, interrupted=False, place={})
+        run.resume.return_value, run.__iter__.side_effect = None, epochs
+        return run
 
-    def before(self, epoch: int) -> None:
-        """Is called before each epoch."""
-
-    def __iter__(self) -> Iterator[Progress]:
-        for epoch in (1, 2, 3):
-            self.before(epoch)
-            progress = Progress(epoch, {"loss": 1.0}, False, False)
-            self.lines.append(self.to_line(progress))
-            yield progress
+    return make_run
 
 
 def epochs_in(results: list[dict[str, Any]]) -> list[list[int]]:
@@ -106,16 +103,15 @@ def epochs_in(results: list[dict[str, Any]]) -> list[list[int]]:
 def test_a_process_that_outlives_its_driver_ends(tmp_path: Path) -> None:
     """As on a node that was cut off: there the next driver cannot end the process."""
 
-    class Outlived(Training):
-        def before(self, epoch: int) -> None:
-            if epoch == 2:
-                attempt_folder(tmp_path, 4).mkdir(parents=True)
-                with pytest.raises(errors.PreemptedError):
-                    self.options["check"]()  # before it replaces a checkpoint
+    def outlived(epoch: int, check: Callable[[], None]) -> None:
+        if epoch == 2:
+            attempt_folder(tmp_path, 4).mkdir(parents=True)
+            with pytest.raises(errors.PreemptedError):
+                check()  # before it replaces a checkpoint
 
     assert next_attempt(tmp_path) == 0
     with pytest.raises(errors.PreemptedError, match="a later driver has taken over the sweep"):
-        list(results_of(replace(assignment(tmp_path), attempt=3), Outlived))
+        list(results_of(replace(assignment(tmp_path), attempt=3), training(outlived)))
     assert next_attempt(tmp_path) == 5, "also where folders were removed"
 
 
@@ -125,20 +121,19 @@ def test_epochs_are_sent_once_per_second(tmp_path: Path, monkeypatch: pytest.Mon
     clock = SimpleNamespace(monotonic=lambda: now, time_ns=time.time_ns)
     monkeypatch.setattr("mtcon_ray.sweep.trial.time", clock)
 
-    class Timed(Training):
-        def before(self, epoch: int) -> None:
-            nonlocal now
-            now += pause
-            if epoch == 3:
-                raise errors.DivergedError("the loss is nan")
+    def timed(epoch: int, check: Callable[[], None]) -> None:
+        nonlocal now
+        now += pause
+        if epoch == 3:
+            raise errors.DivergedError("the loss is nan")
 
-    first, last = results_of(assignment(tmp_path), Timed)
+    first, last = results_of(assignment(tmp_path), training(timed))
     assert epochs_in([first, last]) == [[1, 2], []]
     assert [json.loads(line)["seconds"] for line in first["lines"]] == [0.6, 0.6]
     assert (first["outcome"], first["done"]) == (Status.RUNNING, False)
     assert last["outcome"] is Status.FAILED
     pause = 0.1
-    (only,) = results_of(assignment(tmp_path), Timed)
+    (only,) = results_of(assignment(tmp_path), training(timed))
     assert epochs_in([only]) == [[1, 2]], "no epoch before an error is lost"
 
 
@@ -230,8 +225,6 @@ def test_a_trial_waits_at_a_rung_and_goes_on(trial: Callable[..., Any], tmp_path
 
     rest = lines_in(trial("trial-0001", logged=2))
     assert timeless(early + rest) == timeless(whole)
-    one, other = (
-        checkpoint.load(tmp_path / "checkpoints" / name / "model.pt")["network"]
-        for name in ("trial-0000", "trial-0001")
-    )
-    assert all(torch.equal(one[name], other[name]) for name in one)
+    kept = (tmp_path / "checkpoints" / name / "model.pt" for name in ("trial-0000", "trial-0001"))
+    networks = (checkpoint.load(path)["network"] for path in kept)
+    torch.testing.assert_close(*networks, rtol=0, atol=0)

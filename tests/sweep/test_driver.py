@@ -3,6 +3,7 @@
 from pathlib import Path
 from random import Random
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -28,16 +29,9 @@ SEARCHES: dict[str, dict[str, Any]] = {
 SIDE_BY_SIDE = [("grid", 2), ("random", 2), ("qmc", 2), ("halving", 2)]
 
 
-class At:
-    """A point of the simulation: raises Killed at the call of this number, from 0."""
-
-    def __init__(self, number: int) -> None:
-        self.left = number
-
-    def __call__(self) -> None:
-        self.left -= 1
-        if self.left == -1:
-            raise Killed
+def kill_at(number: int) -> Mock:
+    """Returns a point of the simulation: raises Killed at the call of this number, from 0."""
+    return Mock(side_effect=[*[None] * number, Killed])
 
 
 @pytest.mark.parametrize(("search", "most"), [*((name, 1) for name in SEARCHES), *SIDE_BY_SIDE])
@@ -48,7 +42,7 @@ def test_kills_of_a_driver_change_nothing(search: str, most: int, tmp_path: Path
     random, num_kills = Random(search), 0
     cut = Simulation(tmp_path / "cut", spec, most=most, save_every=2)
     while True:
-        cut.at_point = At(random.randrange(1, 30))
+        cut.at_point = kill_at(random.randrange(1, 30))
         try:
             results = cut.run()
             break
@@ -66,7 +60,7 @@ def test_records_precede_their_effects(tmp_path: Path, monkeypatch: pytest.Monke
     spec = some_spec(2, space=grid, scheduler=ASHA)
     expected = outcomes(Simulation(tmp_path / "whole", spec).run())
     assert [status for _, _, status, *_ in expected] == [Status.FINISHED, Status.PRUNED]
-    point, removed = At(-1), list[str]()
+    point, removed = Mock(), list[str]()
     write, discard = EventLog._write, discard_resume_state
 
     def written(log: EventLog, lines: list[str], *, sync: bool) -> None:
@@ -87,13 +81,13 @@ def test_records_precede_their_effects(tmp_path: Path, monkeypatch: pytest.Monke
     monkeypatch.setattr("mtcon_ray.sweep.record.discard_resume_state", discarded)
     for number in range(200):
         simulation = Simulation(tmp_path / f"kill-{number}", spec)
-        point = simulation.at_point = At(number)
+        point = simulation.at_point = kill_at(number)
         try:
             simulation.run()
             break
         except Killed:
             simulation.running.clear()
-        point = simulation.at_point = At(-1)
+        point = simulation.at_point = Mock()
         assert outcomes(simulation.run()) == expected
     assert number > 20
     assert {"trial-0000", "trial-0001"} <= set(removed)
@@ -106,7 +100,7 @@ def test_a_log_cut_anywhere_after_a_trial_s_start_loses_nothing(seed: int, tmp_p
     expected = outcomes(Simulation(tmp_path / "whole", spec).run())
     cut = Simulation(
         tmp_path / "cut", spec, save_every=random.randrange(1, 5),
-        at_point=At(random.randrange(40, 100)),
+        at_point=kill_at(random.randrange(40, 100)),
     )  # fmt: skip
     with pytest.raises(Killed):
         cut.run()
@@ -115,7 +109,7 @@ def test_a_log_cut_anywhere_after_a_trial_s_start_loses_nothing(seed: int, tmp_p
     data = log.read_bytes()
     first = data.index(b"\n", data.rfind(b'"kind": "start"')) + 1
     log.write_bytes(data[: random.randrange(first, len(data) + 1)])
-    cut.at_point = At(-1)
+    cut.at_point = Mock()
     results = cut.run()
     assert outcomes(results) == expected
     assert not results.lost

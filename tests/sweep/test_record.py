@@ -13,7 +13,7 @@ from mtcon_ray.records.results import trial_status
 from mtcon_ray.sweep.record import SweepRecord, Trial
 from mtcon_ray.training import checkpoint
 from tests.sweep.simulated import Simulation, line, lines, some_spec
-from tests.sweep.written_sweep import EPOCHS, record_of, save_model, train_on, value
+from tests.sweep.written_sweep import EPOCHS, record_of, save_model, value
 
 
 def scores(folder: Path) -> list[tuple[int, float]]:
@@ -26,8 +26,11 @@ def test_each_end_of_the_sweep_writes_the_winner_with_a_step_of_its_own(folder: 
     record = record_of(folder)
     record.end_trial(record.trials["trial-0002"], Status.FAILED, "its process was lost")
     record.end("FINISHED", None)
-    record.reopen(record.trials["trial-0002"])
-    train_on(folder)
+    record = record_of(folder)
+    record.reopen(trial := record.trials["trial-0002"])
+    epochs = range(trial.last_epoch + 1, EPOCHS + 1)
+    record.report(trial, [line(trial.name, epoch, value(2, epoch)) for epoch in epochs])
+    record.end_trial(trial, Status.FINISHED, None)
     record_of(folder).end("FINISHED", None)
     assert scores(folder) == [(1, value(0, EPOCHS)), (2, value(2, EPOCHS))]
 

@@ -16,7 +16,7 @@ from mtcon_ray.tracking.provenance import FINGERPRINT
 from mtcon_ray.training import checkpoint
 from tests.recorded import plan_with
 from tests.some import some
-from tests.sweep.simulated import line, lines
+from tests.sweep.simulated import lines
 
 EPOCHS = 3
 DATA = "a" * 32
@@ -63,14 +63,3 @@ def write_sweep(folder: Path) -> None:
         record.end_trial(trial, outcome, None)
         if outcome is not Status.INTERRUPTED:
             record.tidy(trial)
-
-
-def train_on(folder: Path) -> None:
-    """Trains the last trial to its end."""
-    record = record_of(folder)
-    (trial,) = (trial for trial in record.trials.values() if trial.is_open)
-    record.reopen(trial)
-    epochs = range(trial.last_epoch + 1, EPOCHS + 1)
-    record.report(trial, [line(trial.name, epoch, value(2, epoch)) for epoch in epochs])
-    record.end_trial(trial, Status.FINISHED, None)
-    record.tidy(trial)

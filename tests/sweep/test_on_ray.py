@@ -35,22 +35,19 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: Sweep.now))
 
 
-class Sweep(Callbacks):
-    """A driver with Tune's objects. Keeps notes. `now` is the time of all sweeps."""
+class Sweep:
+    """A driver with Tune's objects. `now` is the time of all sweeps."""
 
     now = 1000.0
 
     def __init__(self, folder: Path, most: int = 2, **search: Any) -> None:
-        self.notes: list[str] = []
+        self.callbacks = Mock(Callbacks)
         simulation = Simulation(folder, some_spec(3, **search), most=most)
-        self.driver: Driver = simulation.driver(self)
+        self.driver: Driver = simulation.driver(self.callbacks)
         self.register, self.waits = Mock(), False  # for the nodes of its workers
         self.watch = executor.Watch(self.driver, self.register, lambda _: self.waits)
         self.searcher = executor.TuneSearcher(self.driver, self.watch)
         self.scheduler = executor.TuneScheduler(self.driver)
-
-    def on_note(self, text: str) -> None:
-        self.notes.append(text)
 
     def trial(self, name: str, status: str = Trial.RUNNING) -> Trial:
         trial = Trial("none", stub=True, config={"trial": name})
@@ -104,7 +101,8 @@ def test_a_lost_process_counts_once_though_tune_tells_it_twice(tmp_path: Path) -
         sweep.searcher.on_trial_complete("a", error=True)
     assert sweep.statuses == [(Status.RUNNING, None)]
     assert sweep.searcher.suggest("b")["trial"] == "trial-0000", "it is given out again"
-    (note,) = sweep.notes
+    ((note,), _) = sweep.callbacks.on_note.call_args
+    sweep.callbacks.on_note.assert_called_once()
     assert note.startswith("trial-0000: its process was lost (log: ")
     assert note.endswith("it is tried again from its last checkpoint")
     sweep.searcher.on_trial_complete("b", error=True)
@@ -190,7 +188,7 @@ def test_tune_is_entered_again_after_an_unknown_error(
         executor.train_on_ray(sweep.driver, lambda name: {"register": name}, 2, print)
     watch.assert_called_once_with(print)  # a later watch would leave out a Ray that has ended
     assert register.end.call_count == last, "a process of the former loop could write"
-    assert f"RuntimeError: Tune's own error {last - 1}" in sweep.notes[-1]
+    assert f"RuntimeError: Tune's own error {last - 1}" in sweep.callbacks.on_note.call_args.args[0]
     assert sweep.statuses == [(Status.RUNNING, None)], "the error is not the trial's"
 
 

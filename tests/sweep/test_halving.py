@@ -101,6 +101,6 @@ def test_no_place_is_left_once_the_survivors_are_beyond_the_rung() -> None:
         values = dict.fromkeys(range(1, last + 1), 0.5)
         return Trial(f"trial-{number}", number, {}, 0, EPOCHS, status=status, values=values)
 
-    late = trial(5, Status.RUNNING, 2)
-    survivors = [trial(number, Status.FINISHED, EPOCHS) for number in (0, 1)]
-    assert Rung(Halving(), 6, every=1).settled([*survivors, late], {}) == ([], [late])
+    late = [trial(number, Status.RUNNING, 2) for number in (4, 5)]
+    survivors = [trial(number, Status.FINISHED, EPOCHS) for number in (0, 1, 2)]
+    assert Rung(Halving(), 6, every=1).settled([*survivors, *late], {}) == ([], late)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from mtcon_ray.base.lock import is_driven
-from mtcon_ray.base.paths import choose_root, event_file, list_folders, sweep_folder
+from mtcon_ray.base.paths import choose_root, event_file, sweep_folder
 from mtcon_ray.data import objects
 from mtcon_ray.data.objects import Objects
 from mtcon_ray.errors import StorageError, SweepError
@@ -16,9 +16,8 @@ from mtcon_ray.records.event_log import EventLog, read_events
 from mtcon_ray.records.events import Reported, Started
 from mtcon_ray.records.results import load_sweep
 from mtcon_ray.records.stored import StoredSweep, driven, find_sweep, refresh_names, summaries
-from mtcon_ray.records.stored_log import read_log, write_summary
+from mtcon_ray.records.stored_log import read_log
 from tests.data.folder_store import FolderStore
-from tests.data.object_store import object_store
 from tests.sweep.written_sweep import write_sweep
 from tests.waiting import wait_until
 
@@ -202,19 +201,6 @@ def test_other_machines_see_a_running_sweep(drive: Drive, tmp_path: Path) -> Non
     Objects(SWEEP).delete(["summary.json.gz", "plan.json"])
     third = sweep_folder(summaries(root_of(tmp_path, "third")), "a")
     assert load_sweep(third).name == "a", "it is listed without a summary"
-
-
-def test_a_list_takes_two_requests_a_sweep(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """pyarrow asks for the size of an object before it reads the object."""
-    folder = tmp_path / "a"
-    write_sweep(folder)
-    with object_store(monkeypatch) as server:
-        for name in ("a", "b", "c"):
-            write_summary(Objects(f"s3://photos/lab/sweeps/{name}"), folder, None)
-        root = choose_root("s3://photos/lab", str(tmp_path / "other"))
-        server.requests.clear()
-        assert len(list_folders(summaries(root))) == 3
-        assert len(server.requests) <= 1 + 2 * 3
 
 
 def test_unreadable_and_unknown_sweeps_hide_no_others(drive: Drive, tmp_path: Path) -> None:

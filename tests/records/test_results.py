@@ -28,15 +28,13 @@ class Folder:
         self.count = 0
 
     def trial(
-        self, values: list[float], status: str | None = "FINISHED", *, temperature: float = 0.1,
-        seed: int = 0, tags: dict[str, str] | None = None,
-        params: dict[str, Any] | None = None,
+        self, values: list[float], status: str | None = "FINISHED", *, seed: int = 0,
+        tags: dict[str, str] | None = None, params: dict[str, Any] | None = None,
     ) -> RunLog:  # fmt: skip
         name, self.count = f"trial-{self.count:04d}", self.count + 1
         spool = RunLog(self.path, name)
         start = {"mtcon.trial": name, "mtcon.epochs": str(EPOCHS), "mtcon.seed": str(seed)}
-        params = params or {"method.temperature": temperature}
-        spool.append(Started(params=params, tags=start))
+        spool.append(Started(params=params or {"method.temperature": 0.1}, tags=start))
         for epoch, value in enumerate(values, start=1):
             spool.append(Reported(epoch=epoch, metrics={"loss": 1.0, "val/accuracy": value}))
         if status:
@@ -71,7 +69,7 @@ def test_a_searched_list_is_read_as_a_list(folder: Folder) -> None:
 
 
 def test_a_notebook_shows_results_in_a_line_and_as_a_table(folder: Folder) -> None:
-    folder.trial([0.2, 0.4, 0.3], temperature=0.5)
+    folder.trial([0.2, 0.4, 0.3], params={"method.temperature": 0.5})
     results = folder.load()
     winner = "<trial-0000: finished, epoch 3 of 3, value 0.3, {'method.temperature': 0.5}>"
     assert repr(results.winner) == winner

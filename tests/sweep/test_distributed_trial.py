@@ -30,7 +30,6 @@ SPEC: dict[str, Any] = {
     **specs.SHORT,
     "name": "pairs",
     "train": {"epochs": 3, "batch_size": 32},
-    "evaluate": {"bootstrap": 50},
     "search": {**specs.GRID, "space": {"method.temperature": {"grid": [0.1, 0.5]}}},
     "resources": {"workers": 2},
 }

@@ -54,19 +54,17 @@ def test_each_listed_fraction_has_a_whole_batch(tmp_path: Path) -> None:
         check_data(with_values(spec, searched), tmp_path)
     planned = check_data(with_values(spec, {**searched, "train.batch_size": 8}), tmp_path).table
     assert len(planned.rows("train")) == 84, "the plan is of the spec itself"
+    unlisted = with_values(spec, {"search.space": {"data.fraction": {"uniform": [0.1, 1]}}})
     with pytest.raises(SpecError, match=r"data\.fraction: search\.space must list at most 64"):
-        check_data(
-            with_values(spec, {"search.space": {"data.fraction": {"uniform": [0.1, 1]}}}), tmp_path
-        )
+        check_data(unlisted, tmp_path)
 
 
 @pytest.mark.slow
 def test_the_tracking_server_is_asked_after_the_labels_and_before_the_images(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(
-        "mtcon_ray.sweep.preparation.open_dataset", Mock(side_effect=AssertionError)
-    )
+    opened = Mock(side_effect=AssertionError)
+    monkeypatch.setattr("mtcon_ray.sweep.preparation.open_dataset", opened)
     nowhere = {"uri": "http://127.0.0.1:9"}  # a port that nothing listens on
     spec = spec_of({"kind": "synthetic", "num_items": 120}, nowhere)
     with pytest.raises(TrackingError, match="does not answer"):

@@ -24,10 +24,8 @@ def trained(files: TableFiles, root: Path) -> SweepResults:
         "num_trials": 4,
         "scheduler": {"name": "asha", "grace": 0.5},
     }
-    raw = {
-        **specs.SHORT, "name": "x", "data": data, "search": search, "tracking": {"offline": True},
-        "train": {"epochs": 2, "batch_size": 4}, "evaluate": {"bootstrap": 20},
-    }  # fmt: skip
+    train = {"epochs": 2, "batch_size": 4}
+    raw = {**specs.SHORT, "name": "x", "data": data, "search": search, "train": train}
     return run_sweep(parse_spec(raw), root=root, here=True, callbacks=Callbacks())
 
 

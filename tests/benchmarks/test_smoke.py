@@ -1,6 +1,7 @@
 """Each benchmark runs once with the smallest settings, and times only what computes the same."""
 
 from collections.abc import Callable
+from functools import partial
 
 import pytest
 import torch
@@ -29,25 +30,18 @@ from benchmarks import (
 from benchmarks.winner import Job
 from mtcon_ray.losses import mtcon
 from mtcon_ray.models.network import build_network
-from mtcon_ray.spec.run_spec import RunSpec, load_spec, parse_spec, with_values
+from mtcon_ray.spec.run_spec import RunSpec, parse_spec, with_values
+from tests import specs
 from tests.problems import projections
 
-SOAK = pytest.mark.soak  # minutes in all
+with_ray = partial(pytest.param, marks=[pytest.mark.ray, pytest.mark.mlflow])
 POINT = {"method.temperature": 0.1}
 JOB = Job("labels.csv", "images")
-TINY_JOB = (
-    "data.num_items=300",
-    "views.size=16",
-    "model.encoder.width=8",
-    "train.epochs=2",
-    "evaluate.bootstrap=100",
-    "search.space.method.temperature={grid: [0.1, 0.5]}",
-    "search.scheduler={name: none}",
-)
 
 
 def tiny() -> RunSpec:
-    return load_spec(tracking.DEFAULT_JOB, TINY_JOB)
+    search = {**specs.GRID, "space": {"method.temperature": {"grid": [0.1, 0.5]}}}
+    return parse_spec({**specs.TINY, "name": "tiny", "tracking": {}, "search": search})
 
 
 def table_of_searches() -> str:
@@ -61,7 +55,7 @@ def table_of_cadence() -> str:
     return cadence.measure({"tiny": spec}, rounds=1)
 
 
-@SOAK
+@pytest.mark.soak  # minutes in all
 @pytest.mark.parametrize(
     ("measure", "words"),
     [
@@ -77,27 +71,15 @@ def table_of_cadence() -> str:
         (table_of_cadence, "| tiny |"),
         (search_curves.measure, "| halving | 55.6% | "),
         (lambda: tables.measure([(3000, 3)]), "| 3,000 x 3 |"),
+        with_ray(table_of_searches, "| halving | 55.6% |"),
+        with_ray(lambda: scale.measure((3, 5), 1, scale.SMALLEST), "| 4, 0 | 4, 0 |"),
+        with_ray(lambda: startup.measure(1, ["list --root ."]), "`mtcon-ray list --root .`"),
+        with_ray(lambda: str(tracking.measure_sweep(tiny()).num_epochs), "4"),
+        with_ray(lambda: waiting.waiting_table((2,)), "\n| 2 | "),
+        with_ray(lambda: str([len(way(3).ends) for way in idle_trial.WAYS]), "[3, 3, 3]"),
     ],
 )
 def test_a_benchmark_runs(measure: Callable[[], str], words: str) -> None:
-    assert words in measure()
-
-
-@SOAK
-@pytest.mark.ray
-@pytest.mark.mlflow
-@pytest.mark.parametrize(
-    ("measure", "words"),
-    [
-        (table_of_searches, "| halving | 55.6% |"),
-        (lambda: scale.measure((3, 5), 1, scale.SMALLEST), "| 4, 0 | 4, 0 |"),
-        (lambda: startup.measure(1, ["list --root ."]), "`mtcon-ray list --root .`"),
-        (lambda: str(tracking.measure_sweep(tiny()).num_epochs), "4"),
-        (lambda: waiting.waiting_table((2,)), "\n| 2 | "),
-        (lambda: str([len(way(3).ends) for way in idle_trial.WAYS]), "[3, 3, 3]"),
-    ],
-)
-def test_a_benchmark_with_ray_runs(measure: Callable[[], str], words: str) -> None:
     assert words in measure()
 
 

@@ -75,13 +75,6 @@ def test_new_names_count_on_from_the_highest(tmp_path: Path) -> None:
     assert paths.last_name(tmp_path, "shoes") == "shoes-10"
 
 
-def test_find_suggests_a_similar_name(tmp_path: Path) -> None:
-    sweep = make(paths.sweep_folder(tmp_path, "shoes-1"))
-    assert paths.find_folder(tmp_path, "shoes-1") == sweep
-    with pytest.raises(SweepError, match="did you mean 'shoes-1'"):
-        paths.find_folder(tmp_path, "shoe-1")
-
-
 def test_only_whole_folders_are_listed(tmp_path: Path) -> None:
     make(paths.sweep_folder(tmp_path, "b-1"))
     make(tmp_path / "sweeps" / ".removing-c-1")

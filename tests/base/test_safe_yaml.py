@@ -1,8 +1,6 @@
 """Tests of the YAML of specs: numbers of YAML 1.2, strings that look like them, repeated keys."""
 
 import math
-import os
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,7 +8,7 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mtcon_ray.base.safe_yaml import dump_yaml, parse_yaml, read_yaml
+from mtcon_ray.base.safe_yaml import dump_yaml, parse_yaml
 from mtcon_ray.errors import SpecError
 
 
@@ -42,13 +40,6 @@ PLAIN = st.one_of(st.none(), st.booleans(), st.integers(), st.floats(allow_nan=F
 def test_what_is_written_is_read_back_by_readers_of_both_versions(value: dict[str, Any]) -> None:
     text = dump_yaml(value)
     assert repr(parse_yaml(text, "file")) == repr(yaml.safe_load(text)) == repr(value)
-
-
-def test_neither_pipe_nor_device_is_read(tmp_path: Path) -> None:
-    os.mkfifo(tmp_path / "pipe")
-    for path in (tmp_path / "pipe", Path("/dev/zero"), tmp_path):
-        with pytest.raises(SpecError, match=f"{path} must be a readable YAML file: it is"):
-            read_yaml(path)
 
 
 @pytest.mark.parametrize(

@@ -17,12 +17,10 @@ from mtcon_ray.errors import SpecError
 from mtcon_ray.records.recorded import load_recorded
 from tests import specs
 from tests.cli.conftest import accepted, refused
-from tests.processes import run_python
+from tests.processes import REPOSITORY, run_python
 from tests.stored_sweep import copy_stored
 
-REPOSITORY = Path(__file__).parents[2]
 PAGE = (REPOSITORY / "docs" / "extending.md").read_text("utf-8")
-CONSENT = "MTCON_RAY_ALLOW_PLUGINS"
 
 
 def example_files() -> dict[str, str]:
@@ -33,8 +31,8 @@ def example_files() -> dict[str, str]:
 
 
 @pytest.fixture
-def installed(tmp_path: Path) -> Path:
-    """Returns a folder of packages in which pip would have installed the example."""
+def installed(tmp_path: Path) -> str:
+    """Returns a PYTHONPATH of this package and a folder in which pip has installed the example."""
     site = tmp_path / "site"
     package, info = site / "mtcon_example", site / "mtcon_example-0.1.dist-info"
     package.mkdir(parents=True)
@@ -51,7 +49,7 @@ def installed(tmp_path: Path) -> Path:
         lines += [f"[{group}]", *(f"{name} = {module}" for name, module in modules.items())]
     assert len([line for line in lines if "=" in line]) == len(example_files()) == 9
     (info / "entry_points.txt").write_text("\n".join(lines) + "\n")
-    return site
+    return f"{site}{os.pathsep}{REPOSITORY}"
 
 
 def write_spec(folder: Path, **changes: object) -> Path:
@@ -81,15 +79,14 @@ def write_spec(folder: Path, **changes: object) -> Path:
 
 
 @pytest.mark.slow
-def test_an_installed_package_is_known_everywhere(tmp_path: Path, installed: Path) -> None:
+def test_an_installed_package_is_known_everywhere(tmp_path: Path, installed: str) -> None:
     write_spec(tmp_path)
-    path = f"{installed}{os.pathsep}{REPOSITORY}"
     words = ("-m", "mtcon_ray", "plan", "spec.yaml")
-    text = run_python(*words, cwd=tmp_path, PYTHONPATH=path).stdout
+    text = run_python(*words, cwd=tmp_path, PYTHONPATH=installed).stdout
     assert "flat" in text
     assert "patience" in text
-    run_python(*words, "--set", "method=margin", cwd=tmp_path, PYTHONPATH=path)
-    text = run_python("-m", "mtcon_ray", "schema", PYTHONPATH=path).stdout
+    run_python(*words, "--set", "method=margin", cwd=tmp_path, PYTHONPATH=installed)
+    text = run_python("-m", "mtcon_ray", "schema", PYTHONPATH=installed).stdout
     assert all(f'"{name.removesuffix(".py")}"' in text for name in example_files())
     assert "data.kind: unknown kind 'arrays'" in refused("validate", tmp_path / "spec.yaml")
 
@@ -104,7 +101,7 @@ def test_modules_beside_a_spec_need_consent(
         (tmp_path / name).write_text(code)
     modules = [name.removesuffix(".py") for name in example_files()]
     spec = str(write_spec(tmp_path, plugins=modules))
-    monkeypatch.delenv(CONSENT, raising=False)
+    monkeypatch.delenv("MTCON_RAY_ALLOW_PLUGINS", raising=False)
     monkeypatch.setattr(plugins, "_consent", False)
     error = refused("validate", spec)
     told = f"plugins need your consent, because their code runs on this machine: {modules[0]}"
@@ -117,12 +114,12 @@ def test_modules_beside_a_spec_need_consent(
 
 
 @pytest.mark.slow
-def test_the_contract_runs_on_a_plugin_s_method(tmp_path: Path, installed: Path) -> None:
+def test_the_contract_runs_on_a_plugin_s_method(tmp_path: Path, installed: str) -> None:
     """By the test file that the page shows."""
     (code,) = re.findall(r"^```python\n(from mtcon_ray.testing.*?)^```", PAGE, re.S | re.M)
     (tmp_path / "test_blend.py").write_text(code)
     words = ("-m", "pytest", "-v", "-p", "no:cacheprovider", "-p", "no:randomly")
-    done = run_python(*words, cwd=tmp_path, PYTHONPATH=f"{installed}{os.pathsep}{REPOSITORY}")
+    done = run_python(*words, cwd=tmp_path, PYTHONPATH=installed)
     assert len(re.findall(r"^test_blend.py::Test\w+::\w+ PASSED", done.stdout, re.M)) == 16
 
 

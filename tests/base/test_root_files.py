@@ -142,9 +142,8 @@ def test_files_and_folders_are_their_owners_alone(folder: Path) -> None:
         root_files.write(folder / "a" / "file", "x")
     finally:
         os.umask(before)
-    modes = [stat.S_IMODE(path.stat().st_mode) for path in (folder / "a", folder / "a" / "b")]
-    assert modes == [0o700, 0o700]
-    assert stat.S_IMODE((folder / "a" / "file").stat().st_mode) == 0o600
+    modes = [stat.S_IMODE((folder / path).stat().st_mode) for path in ("a", "a/b", "a/file")]
+    assert modes == [0o700, 0o700, 0o600]
 
 
 # Modules that write elsewhere than below the root, and why they need no `root_files.py`.

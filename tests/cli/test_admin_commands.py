@@ -10,14 +10,9 @@ from mtcon_ray.records.event_log import EventLog
 from mtcon_ray.records.events import Artifact, Ended, Started
 from mtcon_ray.records.recorded import write_beginnings
 from mtcon_ray.spec.run_spec import parse_spec
+from tests.base.test_paths import make
 from tests.cli.conftest import refused, run
 from tests.recorded import plan_with
-
-
-def make(folder: Path) -> Path:
-    folder.mkdir(parents=True)
-    (folder / SPEC_FILE).touch()
-    return folder
 
 
 def clean(root: Path, *options: str) -> Result:
@@ -51,8 +46,8 @@ def test_the_size_of_a_folder_does_not_count_what_its_links_lead_to(tmp_path: Pa
     assert "100.0 kB" not in clean(tmp_path).output
 
 
-@pytest.fixture
-def offline(tmp_path: Path) -> EventLog:
+@pytest.mark.mlflow
+def test_repair_sends_the_events_of_an_offline_sweep_to_the_last(tmp_path: Path) -> None:
     folder = tmp_path / "sweeps" / "shoes-1"
     folder.mkdir(parents=True)
     spec = parse_spec({"name": "shoes", "tracking": {"offline": True}})
@@ -60,21 +55,14 @@ def offline(tmp_path: Path) -> EventLog:
     log = EventLog(event_file(folder))
     log.append(Started(params={}, tags={"mtcon.sweep": "shoes-1"}))
     log.append(Ended(status="FINISHED", tags={}))
-    return log
 
-
-@pytest.mark.mlflow
-def test_repair_sends_the_events_of_an_offline_sweep_to_the_last(
-    tmp_path: Path, offline: EventLog
-) -> None:
     def audit(*options: str) -> Result:
         return run("audit", "shoes-1", "--root", tmp_path, *options)
 
     agree = "shoes-1: all records agree\n"
     assert audit().stdout == agree
     assert audit("--repair").stdout == f"repaired: MLflow, run parent: it is missing\n{agree}"
-    plan = offline.path.with_name("plan.json")
-    offline.append(Artifact(path=str(plan), to=""))
+    log.append(Artifact(path=str(folder / "plan.json"), to=""))
     assert audit("--repair").stdout == f"repaired: MLflow: 1 events are not sent yet\n{agree}"
     assert audit("--repair").stdout == agree
     (files,) = (tmp_path / "mlartifacts").glob("*/artifacts/plan.json")

@@ -16,12 +16,6 @@ from mtcon_ray.models.network import Network
 from mtcon_ray.spec.evaluate import CONVERGED, MetricSpec
 from tests.evaluation import conftest
 
-NAMES = {
-    "Heel height": ("test", "heel-height"),
-    "colour": ("test", "colour"),
-    "brand": ("heldout", "brand"),
-}
-
 
 def with_labels(dataset: Dataset, label: str, rows: Any, value: Any) -> Dataset:
     values = dataset.table.labels[label].copy()
@@ -127,12 +121,13 @@ def test_report_gives_the_full_protocol(network: Network, dataset: Dataset) -> N
     train, val, test = (conftest.features_of(network, dataset, s) for s in ("train", "val", "test"))
     found = fit(train, conftest.NUM_CLASSES, conftest.PENALTIES, val=val)
     assert len({probe.made for probe in found.probes.values()}) > 1, "or no penalty is chosen"
-    for label, (split, slug) in NAMES.items():
+    for label, num_classes in conftest.NUM_CLASSES.items():
+        split, slug = "test" if label in conftest.TASKS else "heldout", metrics.slug(label)
         known = test.known(label)
         both = found.probes[label].predicted(known), known.labels[label]
         assert values.pop(f"{split}/accuracy/{slug}") == (both[0] == both[1]).double().mean().item()
         assert values.pop(f"{split}/accuracy_std/{slug}") == score_std("classes", *both, 200, 7)
-        near = neighbours_correct(label, train, test, conftest.NUM_CLASSES[label], k=7)
+        near = neighbours_correct(label, train, test, num_classes, k=7)
         assert values.pop(f"{split}/knn/{slug}") == near.double().mean().item()
         spaces = {split: test.features}
         if label in conftest.TASKS:

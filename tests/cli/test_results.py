@@ -129,12 +129,6 @@ def test_two_sweeps_are_shown_side_by_side(invoke: Invoke, sweep: Path) -> None:
     assert "no sweep 'x'" in invoke("status", "tiny-1", "x").stderr
 
 
-@pytest.mark.parametrize("words", [["b", "--csv"], ["b", "--json"], ["--json", "--csv"]])
-def test_what_status_cannot_show_is_refused(words: list[str]) -> None:
-    told = "give at most one of --json, --csv and a second sweep"
-    assert told in refused("status", "a", *words)
-
-
 def test_best_is_the_full_budget_winner(invoke: Invoke, sweep: Path) -> None:
     text = invoke("best", "tiny-1").stdout
     winner = "winner: trial-0000 (temperature=0.1), val/accuracy 0.400, network of epoch 2 of 2"
@@ -248,11 +242,12 @@ def test_trials_are_exported_as_an_optuna_study(invoke: Invoke, sweep: Path) -> 
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        (["--to", "optuna", "--set", "seed=1"], "--set is for encoders, got --to optuna"),
-        ([], "--to pt2 needs --out, a new folder"),
+        ("status tiny-1 b --csv", "give at most one of --json, --csv and a second sweep"),
+        ("status tiny-1 b --json", "give at most one of --json, --csv and a second sweep"),
+        ("status tiny-1 --json --csv", "give at most one of --json, --csv and a second sweep"),
+        ("export tiny-1 --to optuna --set seed=1", "--set is for encoders, got --to optuna"),
+        ("export tiny-1", "--to pt2 needs --out, a new folder"),
     ],
 )
-def test_options_that_do_not_fit_the_export_are_refused(
-    sweep: Path, words: list[str], told: str
-) -> None:
-    assert told in refused("export", "tiny-1", *words, "--root", sweep.parents[1])
+def test_options_that_do_not_fit_are_refused(sweep: Path, words: str, told: str) -> None:
+    assert told in refused(*words.split(), "--root", sweep.parents[1])

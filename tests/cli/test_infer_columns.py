@@ -1,8 +1,8 @@
 """`init` guesses the columns of a table or the levels of folders, and writes a spec."""
 
 from pathlib import Path
-from typing import Any
 
+import pandas as pd
 import pytest
 
 from mtcon_ray.cli.infer_columns import infer_columns
@@ -20,17 +20,9 @@ SCRIPTS = ("形状", "شكل", "A+", "A-", "k" * 300)  # names of columns
 
 def write_csv(folder: Path, **columns: list[str]) -> Path:
     """A CSV of these columns, one row per image."""
-    images = [f"pictures/{i}.jpg" for i in range(NUM_ROWS)]
-    table = {"file": images, **columns}
-    rows = [",".join(table), *(",".join(cells) for cells in zip(*table.values(), strict=True))]
-    path = folder / "labels.csv"
-    path.write_text("\n".join(rows) + "\n", encoding="utf-8")
-    return path
-
-
-def infer(folder: Path, **columns: list[str]) -> dict[str, Any]:
-    """Returns the section `data` that `init` writes for a table of these columns."""
-    return infer_columns(write_csv(folder, **columns), folder).data
+    table = {"file": [f"pictures/{i}.jpg" for i in range(NUM_ROWS)], **columns}
+    pd.DataFrame(table).to_csv(folder / "labels.csv", index=False)
+    return folder / "labels.csv"
 
 
 @pytest.fixture
@@ -140,14 +132,16 @@ def test_labels_that_a_split_lacks_are_no_tasks(folder: Path) -> None:
 )
 def test_groups_have_many_names(folder: Path, columns: tuple[str, ...], group: str) -> None:
     """The column with fewer groups is taken. Two groups are too few for a random split."""
-    assert infer(folder, group=cycle(2))["group_column"] is None
+    few = infer_columns(write_csv(folder, group=cycle(2)), folder)
+    assert few.data["group_column"] is None
     groups = {c: [str(i // (2 * n + 2)) for i in range(NUM_ROWS)] for n, c in enumerate(columns)}
-    assert infer(folder, **groups, kind=cycle(3))["group_column"] == group
+    found = infer_columns(write_csv(folder, **groups, kind=cycle(3)), folder)
+    assert found.data["group_column"] == group
 
 
 def test_no_label_column_is_an_error(folder: Path) -> None:
     with pytest.raises(DataError, match=r"column that can be a label, .* a spec by hand"):
-        infer(folder, title=cycle(NUM_ROWS))
+        infer_columns(write_csv(folder, title=cycle(NUM_ROWS)), folder)
 
 
 def test_no_image_column_is_an_error_with_a_hint(tmp_path: Path) -> None:

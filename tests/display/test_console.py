@@ -20,13 +20,6 @@ PLAN = plan_with(num_trials=3, epochs=4, least={"epochs": 2}, concurrency=2)
 FULL = OSError(errno.ENOSPC, "No space left on device")
 
 
-class Tty(io.StringIO):
-    """A terminal."""
-
-    def isatty(self) -> bool:
-        return True
-
-
 def watch(console: Console, clock: SimpleNamespace) -> None:
     """A short sweep: one finishes, one is stopped, one fails."""
     console.on_start("shoes-1", Path("/sweeps/shoes-1"), PLAN)
@@ -51,11 +44,13 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
 
 
 @pytest.fixture
-def tty(monkeypatch: pytest.MonkeyPatch) -> Tty:
+def tty(monkeypatch: pytest.MonkeyPatch) -> io.StringIO:
     """Returns a terminal of 60 columns."""
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setenv("COLUMNS", "60")
-    return Tty()
+    tty = io.StringIO()
+    monkeypatch.setattr(tty, "isatty", lambda: True)
+    return tty
 
 
 def test_a_notebook_redraws_a_bar_of_the_epochs(clock: SimpleNamespace) -> None:
@@ -156,7 +151,7 @@ def test_quiet_says_only_notes(clock: SimpleNamespace) -> None:
     assert stream.getvalue() == "[ 0:40] the tracking server is away; events are kept\n"
 
 
-def test_an_error_that_ends_the_process_stands_alone(tty: Tty) -> None:
+def test_an_error_that_ends_the_process_stands_alone(tty: io.StringIO) -> None:
     stream = io.StringIO()
     Console(Terminal(stream), quiet=True).on_abort("Ray has ended")
     assert stream.getvalue() == "error: Ray has ended\n"
@@ -173,7 +168,7 @@ def test_characters_that_a_stream_lacks_are_replaced() -> None:
 
 
 def test_the_last_line_of_a_terminal_has_the_standing_and_goes_at_the_end(
-    clock: SimpleNamespace, tty: Tty
+    clock: SimpleNamespace, tty: io.StringIO
 ) -> None:
     """The same lines as in a log stand above it. It is never wider than the terminal."""
     log = io.StringIO()
@@ -195,7 +190,7 @@ def test_the_last_line_of_a_terminal_has_the_standing_and_goes_at_the_end(
 
 
 def test_terminal_that_has_gone_ends_nothing(
-    clock: SimpleNamespace, tty: Tty, monkeypatch: pytest.MonkeyPatch
+    clock: SimpleNamespace, tty: io.StringIO, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(tty, "write", Mock(side_effect=BrokenPipeError(32, "Broken pipe")))
     with Console(Terminal(tty)) as console:

@@ -6,13 +6,14 @@ import socket
 from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
-import numpy as np
+import pandas as pd
 import pytest
-from PIL import Image
 
 from mtcon_ray.tracking.mlflow_server import check_server
 from tests.cli.conftest import run
+from tests.tables import write_table
 
 SPEC = """
 version: 1
@@ -35,18 +36,9 @@ DRIVERS = ["train", SWEEP]
 
 @dataclass
 class Shop:
-    """A user's folder with 40 images, their labels and a spec; `output` is the root."""
+    """A user's folder with 120 images, their labels and a spec; `output` is the root."""
 
     folder: Path
-    columns: dict[str, list[str]]
-
-    @property
-    def root(self) -> Path:
-        return self.folder / "output"
-
-    def write_csv(self, columns: dict[str, list[str]]) -> None:
-        rows = [",".join(columns), *map(",".join, zip(*columns.values(), strict=True))]
-        (self.folder / "labels.csv").write_text("\n".join(rows) + "\n")
 
     def refuses(self, command: str, *settings: str, says: tuple[str, ...], code: int = 2) -> None:
         """Runs a command that must fail with one message and leave all files unchanged."""
@@ -83,18 +75,12 @@ def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Shop:
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     for name in ("RAY_ADDRESS", "MLFLOW_TRACKING_URI"):
         monkeypatch.delenv(name, raising=False)
-    (folder / "images").mkdir(parents=True)
-    pixels = np.random.default_rng(0).integers(0, 255, (40, 24, 24, 3), dtype=np.uint8)
-    names = [f"{i}.{'jpg' if i % 2 else 'png'}" for i in range(40)]
-    for name, image in zip(names, pixels, strict=True):
-        Image.fromarray(image).save(folder / "images" / name)
-    columns = {"image": names, "split": ["train"] * 24 + ["val"] * 8 + ["test"] * 8}
-    for place, column in enumerate(("colour", "shape", "maker")):
-        columns[column] = [f"{column}-{i >> place & 1}" for i in range(40)]
-    found = Shop(folder, columns)
-    found.write_csv(columns)
+    split = ["train"] * 3 + ["val", "test"]
+    write_table(
+        folder, split=split, colour=["red", "blue"], shape=["a", "a", "b"], maker=["c", "d"]
+    )
     (folder / "shop.yaml").write_text(SPEC)
-    return found
+    return Shop(folder)
 
 
 def test_the_shop_itself_is_valid(shop: Shop) -> None:
@@ -106,35 +92,38 @@ def test_the_shop_itself_is_valid(shop: Shop) -> None:
 def test_a_spec_that_breaks_a_rule_is_refused(shop: Shop, command: str) -> None:
     says = ("shop.yaml", "method.temperatur: unknown key", "'temperature'?")
     shop.refuses(command, "method.temperatur=1", says=says)
-    assert not shop.root.exists()
+    assert not (shop.folder / "output").exists()
 
 
 @pytest.mark.parametrize("command", COMMANDS)
 @pytest.mark.parametrize(
-    ("column", "cells", "says"),
+    ("change", "says"),
     [
-        ("colour", [], ("labels.csv", "'colour'", "'color'?")),
-        ("maker", [""] * 40, ("'maker'", "must have labels", "only empty cells")),
+        ({"colour": None}, ("labels.csv", "'colour'", "'color'?")),
+        ({"maker": ""}, ("'maker'", "must have labels", "only empty cells")),
         (
-            "split",
-            ["train"] * 6 + ["val"] * 17 + ["test"] * 17,
+            {"split": ["train"] * 6 + ["val", "test"] * 57},
             ("train.batch_size must be at most", "split's 6 examples", "got 8"),
         ),
     ],
     ids=["column", "no labels", "batch"],
 )
 def test_labels_that_cannot_be_used_are_refused(
-    shop: Shop, command: str, column: str, cells: list[str], says: tuple[str, ...]
+    shop: Shop, command: str, change: dict[str, Any], says: tuple[str, ...]
 ) -> None:
-    columns = {**shop.columns, "color": shop.columns["colour"], column: cells}
-    shop.write_csv({name: cells for name, cells in columns.items() if cells})
+    csv = shop.folder / "labels.csv"
+    table = pd.read_csv(csv)
+    table = table.assign(color=table["colour"], **change).dropna(axis="columns")
+    table.to_csv(csv, index=False)
     shop.refuses(command, says=says)
 
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_missing_images_are_told_with_the_likely_cause(shop: Shop, command: str) -> None:
-    (shop.folder / "images" / "7.jpg").unlink()
-    shop.refuses(command, says=("1.00%", "data.max_bad_images", "1 of 40", "row 9, 7.jpg: no such"))
+    for name in ("7.png", "9.png"):
+        (shop.folder / "images" / name).unlink()
+    says = ("1.00%", "data.max_bad_images", "2 of 120", "row 9, 7.png: no such")
+    shop.refuses(command, says=says)
 
 
 @pytest.mark.mlflow
@@ -153,7 +142,7 @@ def test_a_disk_too_small_for_the_store_is_refused(
     shop: Shop, command: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(shutil, "disk_usage", lambda path: SimpleNamespace(free=10_000))
-    says = (f"the disk of {shop.root}", "GB free", "has 1e-05 GB", "data.store_size")
+    says = (f"the disk of {shop.folder}/output", "GB free", "has 1e-05 GB", "data.store_size")
     shop.refuses(command, says=says)
 
 

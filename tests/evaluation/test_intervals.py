@@ -147,8 +147,9 @@ def test_p_without_a_spread_from_items_is_that_of_students_test() -> None:
     other = drawn(b, items_K, seeds=(4, 5, 6, 7))
     welch = stats.ttest_ind(a, b, equal_var=False).pvalue
     assert p_of(drawn(a, items_K), other) == pytest.approx(welch, rel=0.05)
-    one = p_of(drawn(a, items_K), drawn([0.70], items_K))
-    assert one == pytest.approx(stats.ttest_1samp(a, 0.70).pvalue, rel=0.03)
+    one = drawn(a, items_K), drawn([0.70], items_K)
+    assert p_of(*one) == pytest.approx(stats.ttest_1samp(a, 0.70).pvalue, rel=0.03)
+    assert intervals.seed_variance(*one) == pytest.approx((np.var(a, ddof=1), 3))
 
 
 @pytest.mark.parametrize("freedom", [6, 1e9])
@@ -189,18 +190,6 @@ def test_tables_without_differences_have_a_finding_as_often_as_the_level_says() 
         alone += min(intervals.holm(without)) <= intervals.LEVEL
     assert 0.01 < found / tables < 0.07
     assert alone / tables > 0.1
-
-
-def test_variance_over_seeds_is_that_of_a_training() -> None:
-    items_K, a, b = np.zeros(9), np.array([0.71, 0.74, 0.72]), np.array([0.70, 0.69, 0.74])
-    paired = intervals.seed_variance(drawn(a, items_K), drawn(b, items_K))
-    assert paired == pytest.approx(((a - b).var(ddof=1) / 2, 2))
-    other = some(intervals.seed_variance(drawn(a, items_K), drawn(b, items_K, seeds=(4, 5, 6))))
-    assert other.value == pytest.approx((a.var(ddof=1) + b.var(ddof=1)) / 2)
-    assert other.freedom == pytest.approx(stats.ttest_ind(a, b, equal_var=False).df)
-    one = intervals.seed_variance(drawn(a, items_K), drawn([0.7], items_K))
-    assert one == pytest.approx((a.var(ddof=1), 2))
-    assert intervals.seed_variance(drawn([0.6], items_K), drawn([0.7], items_K)) is None
 
 
 def test_p_of_seeds_that_agree_by_chance_is_by_the_least_variance() -> None:

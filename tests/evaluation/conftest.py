@@ -28,7 +28,6 @@ NUM_CLASSES = {"Heel height": 3, "colour": 2, "brand": 4}
 SPEC = EvaluateSpec(
     short_probe=ShortProbeSpec(penalty=0.03), bootstrap=200, batch_size=32, neighbours=7
 )
-PENALTIES = (1e-1, 1e-2, 1e-3, 1e-4, 1e-5)
 SGD = SGDProbeSpec(epochs=5, batch_size=8, momentum=0.8)
 NUM_ITEMS = 150
 

@@ -3,7 +3,7 @@
 import sys
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
-from typing import Any, ClassVar
+from unittest.mock import Mock
 
 import pandas as pd
 import pytest
@@ -17,16 +17,6 @@ HEADING, TEXT = "Hugging Face and Parquet", (DOCS / "data.md").read_text(encodin
 ADVICE = f"as docs/data.md shows under '{HEADING}'"
 
 
-class Part(list[dict[str, Any]]):
-    """The rows of a split, with what the program uses of `datasets.Dataset`."""
-
-    features: ClassVar = {"image": object(), "breed": SimpleNamespace(names=["pug", "lab"])}
-
-    def cast_column(self, column: str, kind: SimpleNamespace) -> "Part":
-        assert (column, kind.decode) == ("image", False)
-        return self
-
-
 def test_init_reads_what_the_program_of_the_page_writes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -36,7 +26,10 @@ def test_init_reads_what_the_program_of_the_page_writes(
     images[39] = {"bytes": None, "path": str(tmp_path / "away.png")}
     rows = [{"image": image, "breed": i % 2, "fur": "ab"[i % 2]} for i, image in enumerate(images)]
     rows[3]["breed"] = -1
-    data = {"train": Part(rows[:20]), "validation": Part(rows[20:30]), "test": Part(rows[30:])}
+    features = {"image": object(), "breed": SimpleNamespace(names=["pug", "lab"])}
+    parts = {"train": rows[:20], "validation": rows[20:30], "test": rows[30:]}
+    casts = {name: Mock(return_value=part) for name, part in parts.items()}
+    data = {name: Mock(features=features, cast_column=cast) for name, cast in casts.items()}
     module = ModuleType("datasets")
     vars(module).update(
         ClassLabel=SimpleNamespace, Image=SimpleNamespace, load_dataset={"USER/NAME": data}.get
@@ -44,6 +37,7 @@ def test_init_reads_what_the_program_of_the_page_writes(
     monkeypatch.setitem(sys.modules, "datasets", module)
     monkeypatch.chdir(tmp_path)
     exec(TEXT.split("```python\n")[1].split("```")[0], {})
+    casts["test"].assert_called_once_with("image", SimpleNamespace(decode=False))
     table = pd.read_csv("labels.csv", keep_default_na=False)
     assert table["image"].tolist()[:3] == ["train-0", "train-1.png", "train-2.png"]
     written = [Path("images", name).read_bytes() for name in table["image"]]

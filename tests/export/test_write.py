@@ -2,7 +2,6 @@
 
 import json
 import re
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -26,7 +25,7 @@ from mtcon_ray.models.encoders.torchvision import ResNet18
 from mtcon_ray.models.network import Network
 from mtcon_ray.spec.run_spec import parse_spec
 from mtcon_ray.sweep.run import train_once
-from tests import specs
+from tests import processes, specs
 from tests.cli.conftest import run
 
 Found = dict[str, np.ndarray]
@@ -51,10 +50,8 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Returns a root with a short training on classes and a label set."""
     root = tmp_path_factory.mktemp("root")
     data = {"kind": "synthetic", "num_items": 150, "tasks": ["shape", "attributes"]}
-    evaluate, tracking = (
-        {"bootstrap": 20, "every": 2},
-        {"offline": True, "uri": "http://canary:5000"},
-    )
+    evaluate = {"bootstrap": 20, "every": 2}
+    tracking = {"offline": True, "uri": "http://canary:5000"}
     spec = {**specs.TINY, "name": "mine", "data": data, "evaluate": evaluate, "tracking": tracking}
     train_once(parse_spec(spec), root=root, callbacks=Callbacks())
     return root
@@ -102,12 +99,11 @@ def read_pt2(folder: Path, images: np.ndarray | Path, tmp_path: Path) -> Found:
     else:
         np.save(tmp_path / "images.npy", images)
         opening = "import numpy; images = numpy.load(sys.argv[2])\n"
-    done = subprocess.run(
+    processes.run(
         [sys.executable, "-W", "error", "-c", READ + opening + shown + SAVE_PT2,
          str(folder), str(tmp_path / "images.npy"), str(tmp_path / "found.npz")],
-        cwd=tmp_path, env={"PATH": "", "OMP_NUM_THREADS": "1"}, capture_output=True, text=True,
+        cwd=tmp_path, env={"PATH": "", "OMP_NUM_THREADS": "1"},
     )  # fmt: skip
-    assert done.returncode == 0, done.stderr
     return dict(np.load(tmp_path / "found.npz"))
 
 
@@ -133,13 +129,6 @@ def read_about(path: Path) -> dict[str, Any]:
     return {part: json.loads(found[part]) for part in ("labels", "preprocessing")}
 
 
-def own_values(opened: Evaluation, features_ND: torch.Tensor) -> dict[str, torch.Tensor]:
-    """Returns the outputs of the evaluation's probes for these features, by label."""
-    probes = opened.full_measurement().fit().probes
-    found = {label: probe.scores(features_ND) for label, probe in probes.items()}
-    return {n: y.sigmoid() if n == "attributes" else y.softmax(dim=1) for n, y in found.items()}
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["pt2", "onnx"])
 @pytest.mark.filterwarnings("ignore::DeprecationWarning:onnxscript.*")
@@ -157,7 +146,9 @@ def test_what_is_exported_is_what_was_evaluated(
     found, expected = read(folder, images, tmp_path), features_of(opened, images)
     assert_same(found["embedding"], expected)
     # Logits of these probes reach 100, whose float32 rounding error is about 1e-5.
-    for label, values in own_values(opened, expected).items():
+    for label, probe in opened.full_measurement().fit().probes.items():
+        y = probe.scores(expected)
+        values = y.sigmoid() if label == "attributes" else y.softmax(dim=1)
         np.testing.assert_allclose(found[label], values, rtol=0, atol=1e-4, err_msg=label)
     right = found["tilt"].argmax(1) == opened.dataset.table.labels["tilt"][rows]
     assert right.mean() == pytest.approx(facts["labels"]["tilt"]["score"]["test"])

@@ -23,8 +23,7 @@ from tests.models.test_weights import fill_cache
 def spec() -> RunSpec:
     """Returns a spec that trains for seconds on synthetic images, without a tracking server."""
     data = {"kind": "synthetic", "num_items": 120, "held_out": ["tilt"]}
-    train = {"epochs": 1, "batch_size": 16}
-    return parse_spec({**specs.TINY, "name": "tiny", "data": data, "train": train})
+    return parse_spec({**specs.TINY, "name": "tiny", "data": data})
 
 
 def test_checkpoint_is_measured_again_also_on_other_labels(spec: RunSpec, tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, ClassVar, Literal
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -36,6 +37,10 @@ def spec_of(**sections: Any) -> RunSpec:
     return parse_spec({**specs.TINY, "name": "own", "data": data, **sections})
 
 
+def pull(loss: Any) -> MethodOutput:
+    return MethodOutput({"pull": loss})
+
+
 class Own(Method):
     """A method with a small loss, or with what `broken` makes of the rows of a head."""
 
@@ -44,11 +49,10 @@ class Own(Method):
 
         name: Literal["own"] = "own"
 
-    broken: Any = staticmethod(lambda z: MethodOutput({"pull": z.square().mean()}))
+    broken: Any = staticmethod(lambda z: pull(z.square().mean()))
 
-    def forward(self, z_by_head: Mapping[str, Tensor], batch: Batch) -> MethodOutput:
-        output: MethodOutput = self.broken(z_by_head["shape"])
-        return output
+    def forward(self, z_by_head: Mapping[str, Tensor], batch: Batch) -> Any:
+        return self.broken(z_by_head["shape"])
 
 
 class OwnEncoder(Encoder):
@@ -66,40 +70,12 @@ class OwnEncoder(Encoder):
         self.width = 5
         self.layer = nn.Conv2d(3, self.width, 1)
 
-    def forward(self, x_NCHW: Tensor) -> Tensor:
-        features: Tensor = self.broken(self.layer(x_NCHW))
-        return features
+    def forward(self, x_NCHW: Tensor) -> Any:
+        return self.broken(self.layer(x_NCHW))
 
 
 def raises(z: Tensor) -> Any:
     raise KeyError("my own bug")
-
-
-@pytest.mark.parametrize(
-    ("broken", "message"),
-    [
-        (lambda z: None, r"forward must return a MethodOutput, got NoneType$"),
-        (lambda z: {"pull": z.mean()}, "forward must return a MethodOutput, got dict$"),
-        (
-            lambda z: MethodOutput({"pull": z.mean(dim=(1, 2))}),
-            r"the loss 'pull' must be a tensor of shape \[\], got \[2\]; average it over the batch",
-        ),
-        (
-            lambda z: MethodOutput({"pull": z.mean().item()}),
-            r"the loss 'pull' must be a tensor of shape \[\], got float; average it",
-        ),
-        (
-            lambda z: MethodOutput({"pull": z.detach().mean()}),
-            r"a loss must have a gradient, got \['pull'\] without; compute it from",
-        ),
-    ],
-)
-def test_a_method_s_wrong_output_is_named(
-    broken: Any, message: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(Own, "broken", staticmethod(broken))
-    with registered(METHODS, Own), pytest.raises(SpecError, match=f"^method 'own': {message}"):
-        try_plugins(spec_of(method="own"), SIZES)
 
 
 @pytest.mark.parametrize(
@@ -120,24 +96,6 @@ def test_an_encoder_s_wrong_features_are_named(
     message = rf"^encoder 'pooled': the features must be a tensor of shape \[4, 5\], got {got}; "
     with registered(ENCODERS, OwnEncoder), pytest.raises(SpecError, match=message):
         try_plugins(spec_of(model={"encoder": "pooled"}, method=method), SIZES)
-
-
-@pytest.mark.parametrize(
-    ("table", "kind", "name", "section"),
-    [
-        (METHODS, Own, "method 'own'", {"method": "own"}),
-        (ENCODERS, OwnEncoder, "encoder 'pooled'", {"model": {"encoder": "pooled"}}),
-    ],
-)
-def test_an_exception_has_its_plugin_and_its_line(
-    table: Any, kind: Any, name: str, section: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(kind, "broken", staticmethod(raises))
-    place = raises.__code__.co_firstlineno + 1
-    where = rf"in line {place} of .*test_networks.py: KeyError: 'my own"
-    message = f"^{name} failed in a step on 2 random images, {where}"
-    with registered(table, kind), pytest.raises(SpecError, match=message):
-        try_plugins(spec_of(**section), SIZES)
 
 
 class Plain(torch.optim.SGD):
@@ -192,50 +150,56 @@ class Spread(MetricSpec):
 
 
 @contextmanager
-def all_four() -> Iterator[dict[str, Any]]:
-    """Registers an optimizer, a schedule, an augmentation and a metric. Yields their sections."""
-    kinds = [(SCHEDULES, Falling), (AUGMENTATIONS, Shift), (METRICS, Spread)]
+def all_kinds() -> Iterator[dict[str, Any]]:
+    """Registers a plugin of each kind. Yields the sections of all but the method and encoder."""
+    kinds = [(SCHEDULES, Falling), (AUGMENTATIONS, Shift), (METRICS, Spread), (OPTIMIZERS, Plain)]
     with ExitStack() as stack:
-        for table, kind in [*kinds, (OPTIMIZERS, Plain)]:
+        for table, kind in [*kinds, (METHODS, Own), (ENCODERS, OwnEncoder)]:
             stack.enter_context(registered(table, kind))
         train = {**specs.TINY["train"], "optimizer": "plain", "lr_schedule": "falling"}
         views = {"size": 16, "extra": "shift"}
         yield {"train": train, "views": views, "evaluate": {"bootstrap": 20, "metrics": ["spread"]}}
 
 
+LINE = raises.__code__.co_firstlineno + 1
+FAILED = (
+    f"failed in a step on 2 random images, in line {LINE} of .*test_networks.py: KeyError: 'my own"
+)
+OUTPUT = "^method 'own': forward must return a MethodOutput, got"
+LOSS = r"^method 'own': the loss 'pull' must be a tensor of shape \[\], got"
+VIEWS = r"augmentation 'shift': the views must be a tensor of shape \[4, 3, 16, 16\], got"
+SCORE = "metric 'spread': the score of 'shape' must be a number, got"
+NO_GRADIENT = r"^method 'own': a loss must have a gradient, got \['pull'\] without; compute it from"
+
+
 @pytest.mark.parametrize(
     ("kind", "broken", "message"),
     [
-        (Plain, raises, "optimizer 'plain'.* failed in a step .*KeyError: 'my own bug'"),
+        (Own, lambda z: None, f"{OUTPUT} NoneType$"),
+        (Own, lambda z: {"pull": z.mean()}, f"{OUTPUT} dict$"),
+        (Own, lambda z: pull(z.mean(dim=(1, 2))), rf"{LOSS} \[2\]; average it over the batch"),
+        (Own, lambda z: pull(z.mean().item()), f"{LOSS} float; average it"),
+        (Own, lambda z: pull(z.detach().mean()), NO_GRADIENT),
+        (Own, raises, f"^method 'own' {FAILED}"),
+        (OwnEncoder, raises, f"^encoder 'pooled' {FAILED}"),
+        (Plain, raises, f"optimizer 'plain'.* {FAILED}"),
         (Falling, lambda s: None, "schedule 'falling': a share must be at least 0, got None"),
         (Falling, lambda s: -s, "schedule 'falling': a share must be at least 0, got -99$"),
-        (Falling, raises, "schedule 'falling'.* failed in a step .* KeyError: 'my own bug'"),
-        (
-            Shift,
-            lambda x: x[:, :1],
-            r"augmentation 'shift': the views must be a tensor of shape \[4, 3, 16, 16\], got "
-            r"\[4, 1, 16, 16\]; return a view per row",
-        ),
-        (Shift, lambda x: None, "augmentation 'shift': .* got NoneType"),
-        (
-            Spread,
-            lambda h: h,
-            r"metric 'spread': the score of 'shape' must be a number, got \[8, 32",
-        ),
-        (
-            Spread,
-            lambda h: None,
-            "metric 'spread': the score of 'shape' must be a number, got None",
-        ),
-        (Spread, raises, "metric 'spread' failed in a step .* KeyError: 'my own bug'"),
+        (Falling, raises, f"schedule 'falling'.* {FAILED}"),
+        (Shift, lambda x: x[:, :1], rf"{VIEWS} \[4, 1, 16, 16\]; return a view per row"),
+        (Shift, lambda x: None, f"{VIEWS} NoneType"),
+        (Spread, lambda h: h, rf"{SCORE} \[8, 32"),
+        (Spread, lambda h: None, f"{SCORE} None"),
+        (Spread, raises, f"metric 'spread' {FAILED}"),
     ],
 )
-def test_other_kinds_of_plugins_are_named(
+def test_a_broken_plugin_is_named_with_its_fault(
     kind: Any, broken: Any, message: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(kind, "broken", staticmethod(broken))
-    with all_four() as sections, pytest.raises(SpecError, match=message):
-        try_plugins(spec_of(**sections), SIZES)
+    alone: dict[Any, Any] = {Own: {"method": "own"}, OwnEncoder: {"model": {"encoder": "pooled"}}}
+    with all_kinds() as sections, pytest.raises(SpecError, match=message):
+        try_plugins(spec_of(**alone.get(kind, sections)), SIZES)
 
 
 def test_unknown_kinds_are_refused_without_any_plugin() -> None:
@@ -250,26 +214,21 @@ def test_a_metric_is_tracked_for_the_labels_of_its_kinds(
 ) -> None:
     """By name and label, also of held-out columns. A score that is not finite is left out."""
     data = {**specs.TINY["data"], "tasks": ["shape", "attributes"], "held_out": ["tilt"]}
-    seen: list[int] = []
-
-    def count(h_ND: Tensor) -> float:
-        seen.append(len(h_ND))
-        return float(len(seen))
-
-    monkeypatch.setattr(Spread, "broken", staticmethod(count))
-    with all_four() as sections:
+    score = Mock(side_effect=[1.0, 2.0])
+    monkeypatch.setattr(Spread, "broken", score)
+    with all_kinds() as sections:
         run = start(spec_of(**{**sections, "data": data}), tmp_path, tmp_path / "run")
         found = run.evaluate(Evaluation.report)
         monkeypatch.setattr(Spread, "broken", staticmethod(lambda h: h.sum() * torch.nan))
         without = run.evaluate(Evaluation.report)
     own = {"test/spread/shape": 1.0, "heldout/spread/tilt": 2.0}
     assert {name: found[name] for name in found.keys() - without.keys()} == own
-    assert seen[0] == len(run.dataset.table.rows("test"))
+    assert len(score.call_args_list[0].args[0]) == len(run.dataset.table.rows("test"))
 
 
 def test_a_cut_training_with_plugins_ends_bit_equal(tmp_path: Path) -> None:
     """Its views are the same in chunks, because the numbers belong to the rows."""
-    with all_four() as sections:
+    with all_kinds() as sections:
         spec = spec_of(**sections)
         check_resume(with_values(spec, {"train.batch_size": 14}), tmp_path, tmp_path / "run")
         batches = start(spec, tmp_path, tmp_path / "other")._batches

@@ -9,11 +9,10 @@ from click.testing import Result
 
 from mtcon_ray.base.paths import event_file, sent_file, sweep_folder
 from mtcon_ray.errors import SweepError
-from mtcon_ray.plan.capacity import ClusterView, NodeKind
 from mtcon_ray.records.recorded import load_recorded, write_beginnings
 from mtcon_ray.tracking.sender import Sender
 from tests.cli.conftest import run
-from tests.plans import plan_of
+from tests.recorded import plan_with
 from tests.sweep.written_sweep import write_sweep
 
 SECRET = "canary hunter2"
@@ -84,10 +83,10 @@ def test_a_command_writes_and_shows_nothing_through_a_link(
 
 @pytest.mark.parametrize("name", ["spec.yaml", "plan.json"])
 def test_a_resume_writes_no_spec_through_a_link(folder: Path, home: Path, name: str) -> None:
-    spec, view = load_recorded(folder / "spec.yaml"), ClusterView("", (NodeKind("n", 2, 0, 1),))
+    spec = load_recorded(folder / "spec.yaml")
     place(folder / f".{name}.partial", home / "token")
     with pytest.raises(SweepError, match=r"partial is a link to .*home/token"):
-        write_beginnings(folder, spec, plan_of(spec, folder.parents[1], view))
+        write_beginnings(folder, spec, plan_with())
     assert content(home)["token"] == SECRET
 
 

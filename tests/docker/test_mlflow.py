@@ -9,7 +9,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.docker.team import BUCKET, Team
+from tests.docker.team import BUCKET, PASSWORD, Team, serving
 from tests.tracking.conftest import MLFLOW, Sweep
 from tests.waiting import status_of
 
@@ -19,12 +19,8 @@ pytestmark = MLFLOW
 @pytest.fixture(scope="module")
 def team(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Team]:
     """Starts the server by docker/mlflow.sh."""
-    team = Team(tmp_path_factory.mktemp("team"))
-    try:
-        team.start()
+    with serving(tmp_path_factory.mktemp("team")) as team:
         yield team
-    finally:
-        team.stop()
 
 
 def test_artifacts_go_through_the_server(team: Team, tmp_path: Path) -> None:
@@ -39,8 +35,7 @@ def test_artifacts_go_through_the_server(team: Team, tmp_path: Path) -> None:
     place = {"artifact_path": "checkpoints/model.pt", "dst_path": str(tmp_path / "back")}
     back = download_artifacts(run_id=run.info.run_id, tracking_uri=team.uri, **place)
     assert Path(back).read_text() == "weights" * 1000
-    host, port = team.s3.get_host_and_port()
-    listed = urllib.request.urlopen(f"http://{host}:{port}/{BUCKET}").read().decode()
+    listed = urllib.request.urlopen(f"{team.store}/{BUCKET}").read().decode()
     assert "/artifacts/checkpoints/model.pt</Key>" in listed
     absent = f"{run.info.artifact_uri.removeprefix('mlflow-artifacts:/')}/absent.pt"
     assert status_of(f"{team.uri}/api/2.0/mlflow-artifacts/artifacts/{absent}") == 404
@@ -58,10 +53,9 @@ def test_only_its_own_hosts_are_answered(team: Team) -> None:
 
 def test_no_secret_is_in_an_environment_a_command_line_or_the_log(team: Team) -> None:
     """This covers the server and all processes that it has started."""
-    values = [team.postgres.password.encode()]
-    values += re.findall(b" = (.*)", (team.secrets / "s3_mlflow").read_bytes())
+    values = [PASSWORD.encode()]
+    values += re.findall(b" = (.*)", (team.folder / "secrets" / "s3_mlflow").read_bytes())
     assert len(values) == 3
-    assert team.process
     server = psutil.Process(team.process.pid)
     places = [Path(f"/proc/{each.pid}") for each in (server, *server.children(recursive=True))]
     assert len(places) > 1  # the server and its worker

@@ -1,41 +1,13 @@
 """Figures of curves: noise, temperature, epochs, batch size, threshold."""
 
-from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from experiments import batch_size_figure, epochs_figure, noise_figure
-from experiments.reproduction.cells import Setting
-from experiments.reproduction.experiment import Experiment, Outcome, Trained
-from mtcon_ray.base import metrics
-from tests.experiments.pretended import all_trained, setting
+from experiments.reproduction.experiment import Experiment
+from tests.experiments.pretended import all_trained, setting, trained
 from tests.recorded import plan_with
-from tests.some import some
-
-
-def with_weights(each: Trained, weights: Mapping[str, float]) -> Trained:
-    """Returns a cell whose trainings have these weights by column, and a plan with five classes."""
-    results = some(each.row.results)
-    values = {metrics.weight(column): weight for column, weight in weights.items()}
-    trials = tuple(replace(t, reports=((1, {**t.last_metrics, **values}),)) for t in results.trials)
-    plan = plan_with(classes=dict.fromkeys((*results.spec.data.tasks, "tilt"), 5))
-    return replace(each, row=replace(each.row, results=replace(results, trials=trials, plan=plan)))
-
-
-def noise_outcome(where: Setting) -> Outcome:
-    """Returns the noise figure, where the weight of the task with wrong labels is 1 - share / 2."""
-    experiment = noise_figure.EXPERIMENT
-    found = {}
-    for cell, each in all_trained(where, [*experiment.cells(where)], {}).items():
-        share = cell.noise[0][1] if cell.noise else 0.0
-        wrong = each.place("closure" if cell.data == "zappos50k" else "disaster_types")[1]
-        weights = {each.place(task)[1]: 1.0 for task in cell.tasks}
-        if wrong in weights and cell.key != "mtcon-equal":
-            weights[wrong] = 1 - share / 2
-        found[cell] = with_weights(each, weights)
-    return experiment.finish(where, found)
 
 
 @pytest.mark.parametrize(("change", "answer"), [(0.05, "holds"), (-0.05, "does not hold")])
@@ -60,8 +32,16 @@ def test_longer_training_and_larger_batches_are_judged_by_their_trend(
 
 @pytest.mark.slow
 def test_wrong_labels_lower_the_weight_and_the_ceiling(tmp_path: Path) -> None:
-    where = setting(tmp_path, "small")
-    outcome = noise_outcome(where)
+    """The weight of the task with wrong labels is 1 - share / 2. A label has five classes."""
+    where, experiment, found = setting(tmp_path, "small"), noise_figure.EXPERIMENT, {}
+    for cell in experiment.cells(where):
+        data = where.spec_of(cell).data
+        weights = dict.fromkeys(data.tasks, 1.0)
+        if cell.key != "mtcon-equal":
+            weights |= {wrong: 1 - share / 2 for wrong, share in data.label_noise.items()}
+        plan = plan_with(classes=dict.fromkeys((*data.tasks, "tilt"), 5))
+        found[cell] = trained(where, cell, [0.5] * 3, plan=plan, weights=weights)
+    outcome = experiment.finish(where, found)
     assert len(outcome.pictures) == 2
     shoes = outcome.table.query("data == 'UT Zappos50K' and weighting == 'learned weights'")
     rows = {row["wrong labels (%)"]: row for _, row in shoes.iterrows()}

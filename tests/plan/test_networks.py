@@ -78,26 +78,6 @@ def raises(z: Tensor) -> Any:
     raise KeyError("my own bug")
 
 
-@pytest.mark.parametrize(
-    ("broken", "got"),
-    [
-        (lambda h: h[:, :4].mean(dim=(2, 3)), r"\[4, 4\]"),
-        (lambda h: h, r"\[4, 5, 16, 16\]"),
-        (lambda h: h.mean(dim=(0, 2, 3)), r"\[5\]"),
-        (lambda h: None, "NoneType"),
-        (lambda h: h.detach().mean(dim=(2, 3)).numpy(), "ndarray"),
-    ],
-)
-@pytest.mark.parametrize("method", ["mtcon", "none"])
-def test_an_encoder_s_wrong_features_are_named(
-    broken: Any, got: str, method: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(OwnEncoder, "broken", staticmethod(broken))
-    message = rf"^encoder 'pooled': the features must be a tensor of shape \[4, 5\], got {got}; "
-    with registered(ENCODERS, OwnEncoder), pytest.raises(SpecError, match=message):
-        try_plugins(spec_of(model={"encoder": "pooled"}, method=method), SIZES)
-
-
 class Plain(torch.optim.SGD):
     """SGD by its class alone, or with a step that does what `broken` says."""
 
@@ -167,6 +147,7 @@ FAILED = (
 )
 OUTPUT = "^method 'own': forward must return a MethodOutput, got"
 LOSS = r"^method 'own': the loss 'pull' must be a tensor of shape \[\], got"
+FEATURES = r"^encoder 'pooled': the features must be a tensor of shape \[4, 5\], got"
 VIEWS = r"augmentation 'shift': the views must be a tensor of shape \[4, 3, 16, 16\], got"
 SCORE = "metric 'spread': the score of 'shape' must be a number, got"
 NO_GRADIENT = r"^method 'own': a loss must have a gradient, got \['pull'\] without; compute it from"
@@ -181,6 +162,11 @@ NO_GRADIENT = r"^method 'own': a loss must have a gradient, got \['pull'\] witho
         (Own, lambda z: pull(z.mean().item()), f"{LOSS} float; average it"),
         (Own, lambda z: pull(z.detach().mean()), NO_GRADIENT),
         (Own, raises, f"^method 'own' {FAILED}"),
+        (OwnEncoder, lambda h: h[:, :4].mean(dim=(2, 3)), rf"{FEATURES} \[4, 4\]; "),
+        (OwnEncoder, lambda h: h, rf"{FEATURES} \[4, 5, 16, 16\]; "),
+        (OwnEncoder, lambda h: h.mean(dim=(0, 2, 3)), rf"{FEATURES} \[5\]; "),
+        (OwnEncoder, lambda h: None, f"{FEATURES} NoneType; "),
+        (OwnEncoder, lambda h: h.detach().mean(dim=(2, 3)).numpy(), f"{FEATURES} ndarray; "),
         (OwnEncoder, raises, f"^encoder 'pooled' {FAILED}"),
         (Plain, raises, f"optimizer 'plain'.* {FAILED}"),
         (Falling, lambda s: None, "schedule 'falling': a share must be at least 0, got None"),
@@ -197,9 +183,14 @@ def test_a_broken_plugin_is_named_with_its_fault(
     kind: Any, broken: Any, message: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(kind, "broken", staticmethod(broken))
-    alone: dict[Any, Any] = {Own: {"method": "own"}, OwnEncoder: {"model": {"encoder": "pooled"}}}
-    with all_kinds() as sections, pytest.raises(SpecError, match=message):
-        try_plugins(spec_of(**alone.get(kind, sections)), SIZES)
+    with all_kinds() as sections:
+        alone = {
+            Own: [{"method": "own"}],
+            OwnEncoder: [{"model": {"encoder": "pooled"}, "method": m} for m in ("mtcon", "none")],
+        }
+        for each in alone.get(kind, [sections]):
+            with pytest.raises(SpecError, match=message):
+                try_plugins(spec_of(**each), SIZES)
 
 
 def test_unknown_kinds_are_refused_without_any_plugin() -> None:

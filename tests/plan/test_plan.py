@@ -141,9 +141,7 @@ def resnet(weights: Path | str | None) -> RunSpec:
 
 
 def test_weights_are_compared_with_the_network(tmp_path: Path) -> None:
-    """A missing or wrong file of weights is found by the plan, before any trial."""
-    with pytest.raises(CheckpointError, match=r"weights: .*none\.pt cannot be read: No such file"):
-        plan_on(resnet(tmp_path / "none.pt"))
+    """A wrong file of weights is found by the plan, before any trial."""
     file = tmp_path / "weights.pt"
     state = resnet18(weights=None).state_dict()
     torch.save(state, file)
@@ -158,7 +156,7 @@ def test_without_a_count_only_networks_that_check_their_spec_are_built(tmp_path:
     """As `validate` plans: weights are still compared, and other networks are not built."""
     for spec in (spec_of(), resnet(None)):
         assert plan_on(spec, count_parameters=False).parameters is None
-    with pytest.raises(CheckpointError, match=r"none\.pt cannot be read"):
+    with pytest.raises(CheckpointError, match=r"weights: .*none\.pt cannot be read: No such file"):
         plan_on(resnet(tmp_path / "none.pt"), count_parameters=False)
 
 

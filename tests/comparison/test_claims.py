@@ -17,7 +17,7 @@ from mtcon_ray.spec.run_spec import parse_spec
 from tests.recorded import results_of, save_wrong, trial_of
 from tests.some import some
 
-DATA: dict[str, object] = {"kind": "synthetic", "tasks": ["shape"], "held_out": ["tilt"]}
+DATA = {"kind": "synthetic", "tasks": ["shape"], "held_out": ["tilt"]}
 NUM_ITEMS = 1000
 MakeRow = Callable[..., Row]
 
@@ -33,10 +33,10 @@ def row(tmp_path: Path) -> MakeRow:
 
     def make(
         title: str, shares: Sequence[float], *, stored: bool = True, moved: int = 0,
-        method: str = "mtcon", encoder: str = "small", data: dict[str, object] = DATA,
+        method: str = "mtcon", encoder: str = "small",
     ) -> Row:  # fmt: skip
         model = {"encoder": encoder}
-        spec = parse_spec({"name": "x", "data": data, "method": method, "model": model})
+        spec = parse_spec({"name": "x", "data": DATA, "method": method, "model": model})
         trials, folder = [], tmp_path / title
         for seed, share in enumerate(shares):
             number = 0 if encoder == "handcrafted" else seed

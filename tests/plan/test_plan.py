@@ -8,7 +8,6 @@ from unittest.mock import Mock
 import numpy as np
 import pytest
 import torch
-from PIL import Image
 from torchvision.models import resnet18
 
 from mtcon_ray.data.labels import LabelTable
@@ -21,6 +20,7 @@ from mtcon_ray.plan.capacity import ClusterView, NodeKind
 from mtcon_ray.plan.plan import Plan
 from mtcon_ray.plan.planning import Rates, make_plan, with_each
 from mtcon_ray.plan.traffic import store_traffic
+from mtcon_ray.spec.problem import MISSING
 from mtcon_ray.spec.run_spec import RunSpec, parse_spec
 from tests import specs
 from tests.data.labels import labels_of
@@ -266,32 +266,27 @@ def test_unknown_labels_count_in_no_majority() -> None:
     assert shares == {"kind": 0.75, "set": pytest.approx(0.25)}
 
 
-def partly_labelled(tmp_path: Path, **sections: Any) -> Plan:
-    """Returns the plan of 1,500 validation items, 10 of them with a label of `rare`."""
-    Image.new("RGB", (4, 4)).save(tmp_path / "0.png")
-    rows = [
-        f"0.png,{split},{'ab'[i % 2]},{'xy'[i % 2] if i < labelled else ''}"
-        for split, number, labelled in (("train", 40, 40), ("val", 1500, 10), ("test", 20, 1))
-        for i in range(number)
-    ]
-    (tmp_path / "labels.csv").write_text("\n".join(["image,split,often,rare", *rows]))
-    data = {"kind": "table", "csv": str(tmp_path / "labels.csv"), "images": str(tmp_path)}
-    sections = {"search": SEARCH, "train": {"batch_size": 8}} | sections
-    return plan_of(spec_of(data=data | {"tasks": ["often", "rare"]}, **sections), tmp_path, ONE)
+def partly_labelled(search: dict[str, Any]) -> Plan:
+    """Returns the plan of 1,500 validation items, 10 of them with a label of `colour`."""
+    data = {"kind": "synthetic", "num_items": 15_000, "tasks": ["shape", "colour"]}
+    spec = spec_of(data=data, search=search, evaluate={"short_probe": {"max_items": 1500}})
+    table = labels_of(spec.data)
+    for split, labelled in (("val", 10), ("test", 1)):
+        table.labels["colour"][table.rows(split)[labelled:]] = MISSING
+    return make_plan(spec, Path("/root-of-test"), ONE, table)
 
 
-def test_the_standard_error_is_that_of_the_task_with_the_fewest_labels(tmp_path: Path) -> None:
+def test_the_standard_error_is_that_of_the_task_with_the_fewest_labels() -> None:
     """Only the tasks of the objective count, and only the items that a probe reads."""
-    rare = {"short_probe": {"max_items": 1500}}
-    plan = partly_labelled(tmp_path, evaluate=rare)
+    plan = partly_labelled(SEARCH)
     assert plan.standard_error == pytest.approx(0.5 / 10**0.5)
     *_, few, noise = plan.warnings
     assert few == (
-        "'rare' has a label in 1 of the items of the test split: with fewer than 5, a score and "
+        "'colour' has a label in 1 of the items of the test split: with fewer than 5, a score and "
         "its deviation say nothing"
     )
-    assert "and a probe has 10: val has 10 with a label of 'rare', and" in noise
-    plan = partly_labelled(tmp_path, evaluate=rare, search={**SEARCH, "objective": "often"})
+    assert "and a probe has 10: val has 10 with a label of 'colour', and" in noise
+    plan = partly_labelled({**SEARCH, "objective": "shape"})
     assert plan.standard_error == pytest.approx(0.5 / 1500**0.5)
     assert "standard error" not in plan.warnings[-1]
 

@@ -25,18 +25,12 @@ def done(root: Path, name: str, budget: str = "small") -> Done:
     return Done(found, found.finish(where, trained), trained, root)
 
 
-def words(html: str) -> str:
-    """Returns the text of a page with single spaces."""
-    body = html.partition("<body>")[2]
-    return " ".join(re.sub(r"<[^>]+>", " ", body).split())
-
-
 def test_a_page_has_each_claim_with_its_verdict(tmp_path: Path) -> None:
     tables = [done(tmp_path, "mscon_table3"), done(tmp_path, "mscon_table4")]
     failed = Failure(tables[0].experiment, "the disk <is> full")
     where = setting(tmp_path, "small", "train.epochs=20")
     html = page(where, [*tables, tables[0]], [failed], planned=5)
-    text = words(html)
+    text = " ".join(re.sub(r"<[^>]+>", " ", html.partition("<body>")[2]).split())
     assert "7 claims of the papers, none of them judged" in text
     assert "not comparable: 7. Not made yet: 1." in text
     assert "MSCon, table 3: the brand of shoes, which no training saw: the disk &lt;is&gt;" in text

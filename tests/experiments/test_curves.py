@@ -19,9 +19,7 @@ def test_longer_training_and_larger_batches_are_judged_by_their_trend(
 ) -> None:
     where = setting(tmp_path, "small")
     cells = [*experiment.cells(where)]
-    rising = {
-        c: [0.5 + change * i, 0.51 + change * i, 0.52 + change * i] for i, c in enumerate(cells)
-    }
+    rising = {c: [0.5 + change * i + s / 100 for s in range(3)] for i, c in enumerate(cells)}
     outcome = experiment.finish(where, all_trained(where, cells, rising))
     assert [verdict.answer for verdict in outcome.verdicts] == [answer, answer]
     first = outcome.table.iloc[0]

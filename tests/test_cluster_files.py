@@ -28,16 +28,15 @@ clouds = pytest.mark.parametrize("config", CLOUDS, indirect=True)
 remote = pytest.mark.parametrize("config", REMOTE, indirect=True)
 
 
-def read(name: str) -> dict[str, Any]:
+def read(name: str) -> Any:
     """Returns a cluster file as plain data."""
-    raw: dict[str, Any] = yaml.safe_load((CLUSTER / name).read_text(encoding="utf-8"))
-    return raw
+    return yaml.safe_load((CLUSTER / name).read_text(encoding="utf-8"))
 
 
 @pytest.fixture
 def config(request: pytest.FixtureRequest) -> dict[str, Any]:
     """Returns a cluster file. Skips a file with priorities on a Ray that refuses them."""
-    found = read(request.param)
+    found: dict[str, Any] = read(request.param)
     if version("ray").startswith("2.55.") and "priority" in str(found):
         pytest.skip("Ray 2.55 knows no priorities of node types")
     return found

@@ -184,7 +184,7 @@ def test_a_broken_plugin_is_named_with_its_fault(
 ) -> None:
     monkeypatch.setattr(kind, "broken", staticmethod(broken))
     with all_kinds() as sections:
-        alone = {
+        alone: dict[Any, Any] = {
             Own: [{"method": "own"}],
             OwnEncoder: [{"model": {"encoder": "pooled"}, "method": m} for m in ("mtcon", "none")],
         }

@@ -271,8 +271,8 @@ def partly_labelled(search: dict[str, Any]) -> Plan:
     data = {"kind": "synthetic", "num_items": 15_000, "tasks": ["shape", "colour"]}
     spec = spec_of(data=data, search=search, evaluate={"short_probe": {"max_items": 1500}})
     table = labels_of(spec.data)
-    for split, labelled in (("val", 10), ("test", 1)):
-        table.labels["colour"][table.rows(split)[labelled:]] = MISSING
+    unknown = np.concatenate([table.rows("val")[10:], table.rows("test")[1:]])
+    table.labels["colour"][unknown] = MISSING
     return make_plan(spec, Path("/root-of-test"), ONE, table)
 
 

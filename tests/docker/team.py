@@ -11,14 +11,13 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import quote
 
-from moto.server import ThreadedMotoServer
-
 from cluster.try_autoscaling import free_ports
+from tests.data.object_store import ObjectStore
 from tests.processes import begin, kill, run
 from tests.some import some
 from tests.waiting import status_of, wait_until
@@ -72,22 +71,11 @@ def postgres() -> Iterator[int]:
             process.wait()
 
 
-@contextmanager
-def object_store() -> Iterator[str]:
-    """Yields the address of moto's S3 store, in memory.
-
-    It accepts any key, so rejected keys are not tested.
-    """
-    store = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
-    store.start()
-    try:
-        yield "http://{}:{}".format(*store.get_host_and_port())
-    finally:
-        store.stop()
-
-
 class Team(NamedTuple):
-    """The services of compose.yaml without containers: same scripts, secrets from files."""
+    """The services of compose.yaml without containers: same scripts, secrets from files.
+
+    The S3 store is moto's, in memory. It accepts any key, so rejected keys are not tested.
+    """
 
     uri: str
     store: str
@@ -107,21 +95,22 @@ def serving(folder: Path) -> Iterator[Team]:
     (secrets / "postgres_password").write_text(PASSWORD)
     quiet = {k: v for k, v in os.environ.items() if not k.startswith(("MLFLOW_", "AWS_"))}
     (port,) = free_ports(1)
-    with postgres() as database, object_store() as store:
+    with ExitStack() as stack:
+        database, store = stack.enter_context(postgres()), ObjectStore()
+        stack.callback(store.stop)
         # Addresses and file names, but no secret.
+        address = store.variables["AWS_ENDPOINT_URL"]
         environment = {
             **quiet, "PATH": f"{Path(sys.executable).parent}:{quiet['PATH']}",
             "POSTGRES_PASSWORD_FILE": str(secrets / "postgres_password"),
             "POSTGRES_ADDRESS": f"127.0.0.1:{database}",
             "AWS_SHARED_CREDENTIALS_FILE": str(secrets / "s3_mlflow"),
-            "AWS_DEFAULT_REGION": "us-east-1", "MLFLOW_S3_ENDPOINT_URL": store,
+            "AWS_DEFAULT_REGION": "us-east-1", "MLFLOW_S3_ENDPOINT_URL": address,
             "BUCKET": BUCKET, "HOST": "127.0.0.1", "PORT": str(port), "WORKERS": "1",
         }  # fmt: skip
         process = begin([DOCKER / "mlflow.sh"], folder / "log", env=environment, cwd=folder)
-        team = Team(f"http://127.0.0.1:{port}", store, folder, process)
-        try:
-            page = f"{team.uri}/health"
-            wait_until(lambda: status_of(page) == 200, "MLflow", process=process, told=team.log)
-            yield team
-        finally:
-            kill(process)
+        stack.callback(kill, process)
+        team = Team(f"http://127.0.0.1:{port}", address, folder, process)
+        page = f"{team.uri}/health"
+        wait_until(lambda: status_of(page) == 200, "MLflow", process=process, told=team.log)
+        yield team

@@ -82,24 +82,17 @@ def test_no_job_of_a_spec_runs_a_stranger_s_module(cluster: Cluster, tmp_path: P
     assert len(load_sweep(sweep_folder(stranger.root, "a-1")).trials) == 1
 
 
-def listening(home: Path) -> Iterator[tuple[str, str]]:
-    """Yields address and command line of each listening process of this user's head."""
-    for process in heads(home):
-        for each in process.children(recursive=True):
-            with suppress(psutil.Error):
-                command = " ".join(each.cmdline())
-                for connection in each.net_connections("tcp"):
-                    ip, port = connection.laddr
-                    ip = {"::": "127.0.0.1", "0.0.0.0": "127.0.0.1"}.get(ip, ip)
-                    if connection.status == psutil.CONN_LISTEN:
-                        yield f"{ip.removeprefix('::ffff:')}:{port}", command
-
-
-def heads(home: Path) -> Iterator[psutil.Process]:
-    for process in psutil.process_iter():
+def listening() -> Iterator[tuple[str, str]]:
+    """Yields address and command line of each listening process of the head of these tests."""
+    heads = (each for each in psutil.Process().children() if each.name() == "ray")
+    for each in (started for head in heads for started in head.children(recursive=True)):
         with suppress(psutil.Error):
-            if "--head" in process.cmdline() and process.environ().get("HOME") == str(home):
-                yield process
+            command = " ".join(each.cmdline())
+            for connection in each.net_connections("tcp"):
+                ip, port = connection.laddr
+                ip = {"::": "127.0.0.1", "0.0.0.0": "127.0.0.1"}.get(ip, ip)
+                if connection.status == psutil.CONN_LISTEN:
+                    yield f"{ip.removeprefix('::ffff:')}:{port}", command
 
 
 def call(address: str, method: str, token: str | None) -> str:
@@ -115,28 +108,25 @@ def call(address: str, method: str, token: str | None) -> str:
     return "OK"
 
 
-def ports(home: Path) -> dict[str, str]:
+def ports() -> dict[str, str]:
     """Waits until all of the cluster's processes listen; returns command lines by address."""
     found: dict[str, str] = {}
 
     def missing() -> list[str]:
+        found.clear()
+        found.update(listening())
         return [name for name in LISTENERS if not any(name in c for c in found.values())]
 
-    def all_listen() -> bool:
-        found.clear()
-        found.update(listening(home))
-        return not missing()
-
-    wait_until(all_listen, "port of each process", told=missing)
+    wait_until(lambda: not missing(), "port of each process", told=missing)
     return found
 
 
 def test_every_port_wants_the_token_but_those_of_metrics(cluster: Cluster) -> None:
     """Uses the first calls of a joining node, a driver, a Ray Client and another worker."""
-    dashboard, home, token = cluster
+    dashboard, _, token = cluster
     # A new head has no job agent for some seconds.
     wait_until(lambda: answer(f"{dashboard}/api/jobs/", token, job=DRIVER) == 200, "job")
-    found, opened = ports(home), []
+    found, opened = ports(), []
     for address, command in found.items():
         for wrong in (None, "a" * 64):
             statuses = {call(address, method, wrong) for method in CALLS}

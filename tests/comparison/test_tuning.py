@@ -14,7 +14,7 @@ from mtcon_ray.errors import MtconError, SpecError
 from mtcon_ray.records.results import SweepResults, TrialResult
 from mtcon_ray.spec.run_spec import RunSpec, with_values
 from tests.comparison.conftest import Load
-from tests.recorded import results_of
+from tests.recorded import results_of, trial_of
 from tests.some import some
 
 LR, TEMPERATURE, CROP = "train.lr", "method.temperature", "views.crop_scale"
@@ -126,17 +126,14 @@ def test_what_is_wrong_is_found_before_the_first_training(
         load(**{**FEW, **changes})
 
 
-def trial(
-    number: int, params: dict[str, Any], *values: float, status: Status = Status.FINISHED,
-    seed: int = 5,
-) -> TrialResult:  # fmt: skip
+def trial(number: int, params: dict[str, Any], *values: float, **fields: Any) -> TrialResult:
     """Returns a trial of four epochs with these values from the first epoch on."""
     reports = tuple(
         (epoch, {"val/accuracy": value, "test/accuracy/shape": 1 - value, "probe/features": 32.0})
         for epoch, value in enumerate(values, start=1)
     )
-    name = f"trial-{number:04d}"
-    return TrialResult(name, number, params, status, None, 4, seed, reports, seconds=1800.0)
+    own = {"params": params, "seed": 5, "reports": reports, "seconds": 1800.0}
+    return trial_of(number, 4, {}, **own | fields)
 
 
 def point(lr: float, crop: list[float] = WHOLE) -> dict[str, Any]:

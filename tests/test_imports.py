@@ -37,5 +37,5 @@ def test_the_core_imports_no_service() -> None:
 
 @pytest.mark.slow
 def test_a_training_without_ray_starts_without_ray_and_without_matplotlib() -> None:
-    """Neither does the driver. The report imports matplotlib later, when the trials have ended."""
+    """This includes the driver. The report imports matplotlib later, when the trials have ended."""
     run_python("-c", BLOCKED_IMPORTS, "ray matplotlib", "mtcon_ray.sweep.run")

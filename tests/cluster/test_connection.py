@@ -56,12 +56,6 @@ def test_a_node_type_without_resources_may_have_any_size(view: View) -> None:
         check_cluster(parse_spec({"name": "t", "resources": {"gpus": 4}}), big)
 
 
-def test_a_pipe_is_no_cluster(tmp_path: Path) -> None:
-    os.mkfifo(tmp_path / "pipe")
-    with pytest.raises(ResourceError, match="not a regular file"):
-        connect.view_of(str(tmp_path / "pipe"))
-
-
 @pytest.mark.parametrize("given", ["locall.yaml", "cluster/locall", "head:6379"])
 def test_a_missing_file_is_no_address(
     given: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

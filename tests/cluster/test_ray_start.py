@@ -4,7 +4,6 @@ import os
 import signal
 import time
 from collections.abc import Iterator
-from functools import partial
 from pathlib import Path
 from subprocess import PIPE, Popen
 from types import SimpleNamespace
@@ -25,24 +24,18 @@ GCS, LATE = "GCS", "did not start within 150 s; its logs are below /"
 
 
 class Fake:
-    """Ray's functions that start processes. `codes` has the exit codes of ended processes."""
+    """Ray's functions that start processes, and these processes."""
 
     def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.folder, self.codes = folder, dict[str, int]()
-        self.killed, self.limits = list[str](), list[str]()
+        self.folder, self.limits = folder, list[str]()
+        self.processes = {name: Mock(**{"poll.return_value": None}) for name in (GCS, "raylet")}
+        raylet = Mock(process=self.processes["raylet"])
         monkeypatch.setattr(services, "start_gcs_server", self._start_gcs)
-        monkeypatch.setattr(
-            services, "start_raylet", lambda session_dir, node_id, **ports: self._info("raylet")
-        )
+        monkeypatch.setattr(services, "start_raylet", lambda session_dir, node_id, **ports: raylet)
 
-    def _start_gcs(self) -> SimpleNamespace:
+    def _start_gcs(self) -> Mock:
         self.limits.append(os.environ[GCS_VARIABLE])
-        return self._info(GCS)
-
-    def _info(self, name: str) -> SimpleNamespace:
-        kill = partial(self.killed.append, name)
-        process = SimpleNamespace(poll=lambda: self.codes.get(name), kill=kill)
-        return SimpleNamespace(process=process)
+        return Mock(process=self.processes[GCS])
 
     def start(self, *names: str) -> None:
         """Starts these processes as `ray.init` does."""
@@ -67,7 +60,7 @@ def test_a_ray_that_loses_a_process_while_it_starts_is_not_waited_for(
 ) -> None:
     def init(**_: object) -> None:
         fake.start(GCS, "raylet")
-        fake.codes[name] = -9
+        fake.processes[name].poll.return_value = -9
         if waits_for == "the node":
             services.get_node("here", "node")
 
@@ -86,9 +79,9 @@ def test_a_ray_that_dies_once_is_started_again(monkeypatch: pytest.MonkeyPatch, 
     def init(**_: object) -> None:
         fake.start(GCS)
         if len(fake.limits) == 1:
-            fake.codes[GCS] = -9
+            fake.processes[GCS].poll.return_value = -9
             raise RuntimeError("no answer")
-        fake.codes.clear()
+        fake.processes[GCS].poll.return_value = None
 
     monkeypatch.setattr(ray, "init", init)
     monkeypatch.setenv(GCS_VARIABLE, "3")
@@ -129,7 +122,7 @@ def test_nothing_is_left_of_a_ray_that_does_not_start(
     with pytest.raises((MtconError, KeyboardInterrupt), match=told):
         start_local_ray({})
     assert len(fake.limits) == 1
-    assert fake.killed == [GCS]
+    fake.processes[GCS].kill.assert_called_once_with()
 
 
 @pytest.fixture

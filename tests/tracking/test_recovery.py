@@ -216,6 +216,7 @@ def test_what_the_user_deletes_is_held_back_until_it_is_restored(
     sweep.send()
     run_id, experiment = sweep.id("trial-0000"), sweep.run().info.experiment_id
     sender = sweep.sender()
+    sender.attempt()  # else the thread may connect after the deletion, and would hold all runs
     sender.start()
     given, num_left = {"run": (run_id, 4), "experiment": (experiment, 5)}[what]
     getattr(client, f"delete_{what}")(given)

@@ -1,8 +1,9 @@
 """A real MLflow on SQLite for every test; its schema is created once."""
 
 import shutil
+import sqlite3
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -79,6 +80,11 @@ class Sweep:
     @property
     def client(self) -> "MlflowClient":
         return open_client(self.uri)
+
+    def execute(self, statement: str, *values: str) -> None:
+        """Runs an SQL statement in the database."""
+        with closing(sqlite3.connect(self.uri.removeprefix("sqlite:///"))) as database, database:
+            database.execute(statement, values)
 
     def runs(self, name: str = "parent") -> "list[Run]":
         """Returns the sweep's MLflow runs of that name."""

@@ -3,10 +3,8 @@
 import math
 import re
 import shutil
-import sqlite3
 import time
 from collections.abc import Callable
-from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -86,19 +84,6 @@ def test_a_copy_below_another_root_sends_its_own_files(sweep: Sweep, root: Path)
     assert sent == ["own"]
 
 
-def test_a_run_that_was_made_twice_is_reduced_to_the_first(sweep: Sweep) -> None:
-    """The server created the run, its answer was lost, and the run was created again."""
-    trial = sweep.begin_both()
-    sweep.send()
-    first = sweep.run("trial-0000")
-    again = {"tags": first.data.tags, "run_name": first.info.run_name}
-    sweep.client.create_run(first.info.experiment_id, **again)
-    trial.report(1)
-    sweep.send()
-    assert sweep.id("trial-0000") == first.info.run_id
-    assert sweep.steps("trial-0000") == [1]
-
-
 def test_a_run_of_a_late_request_is_deleted(sweep: Sweep, monkeypatch: pytest.MonkeyPatch) -> None:
     """The first request failed for the client. The server carried it out after all was sent."""
     from mlflow import MlflowClient
@@ -124,11 +109,9 @@ def test_a_server_wiped_while_it_sends_gets_everything_anew(sweep: Sweep) -> Non
     with sweep.sending() as sender:
         wait_until(lambda: not sender.pending(), "the first epoch in MLflow")
         old = sweep.id()
-        with closing(sqlite3.connect(sweep.uri.removeprefix("sqlite:///"))) as database:
-            for table in ("metrics", "latest_metrics", "params", "tags", "runs", "experiment_tags"):
-                database.execute(f"DELETE FROM {table}")
-            database.execute("DELETE FROM experiments WHERE name = ?", [sweep.experiment])
-            database.commit()
+        for table in ("metrics", "latest_metrics", "params", "tags", "runs", "experiment_tags"):
+            sweep.execute(f"DELETE FROM {table}")
+        sweep.execute("DELETE FROM experiments WHERE name = ?", sweep.experiment)
         trial.report(2)
     assert sweep.run("trial-0000").data.tags["mlflow.parentRunId"] == sweep.id() != old
     assert sweep.steps("trial-0000") == [1, 2]

@@ -3,8 +3,6 @@
 import re
 import shlex
 import shutil
-import sqlite3
-from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -39,14 +37,11 @@ def test_a_stranger_s_database_names_no_place_for_files(sweep: Sweep, root: Path
     log, home = sweep.begin(), root / "home"
     home.mkdir()
     sweep.send()
-    with closing(sqlite3.connect(root / "mlflow.db")) as database:
-        database.execute("UPDATE runs SET artifact_uri = ?", [home.as_uri()])
-        database.commit()
-        log.add_file("model.pt")
-        sender = sweep.send(left=1)
-        assert f"the files of a run are not sent to {home.as_uri()}" in sender.held["parent"]
-        database.execute("UPDATE experiments SET artifact_location = ?", [home.as_uri()])
-        database.commit()
+    sweep.execute("UPDATE runs SET artifact_uri = ?", home.as_uri())
+    log.add_file("model.pt")
+    sender = sweep.send(left=1)
+    assert f"the files of a run are not sent to {home.as_uri()}" in sender.held["parent"]
+    sweep.execute("UPDATE experiments SET artifact_location = ?", home.as_uri())
     with pytest.raises(UserError, match="the files of a run are not sent"):
         check_server(sweep.uri, experiment=sweep.experiment, root=root)
     assert not [*home.iterdir()]
@@ -84,13 +79,9 @@ def test_a_removal_touches_no_other_sweep(sweep: Sweep, root: Path) -> None:
     copy = shutil.copytree(sweep.folder, root / "sweeps" / "copy")
     assert remove_runs(copy, sweep.uri, "tests").startswith("0 runs deleted in MLflow")
     for new in (own, ".", "../sweeps/shoes-2", str(other.folder)):
-        with closing(sqlite3.connect(root / "mlflow.db")) as database:
-            database.execute("UPDATE tags SET run_uuid = ? WHERE run_uuid = ?", [new, own])
-            row = [new, f"{(place / new).as_uri()}/artifacts", own]
-            database.execute(
-                "UPDATE runs SET run_uuid = ?, artifact_uri = ? WHERE run_uuid = ?", row
-            )
-            database.commit()
+        sweep.execute("UPDATE tags SET run_uuid = ? WHERE run_uuid = ?", new, own)
+        row = new, f"{(place / new).as_uri()}/artifacts", own
+        sweep.execute("UPDATE runs SET run_uuid = ?, artifact_uri = ? WHERE run_uuid = ?", *row)
         own = new
         assert remove_runs(sweep.folder, sweep.uri, "tests").startswith("1 runs deleted in MLflow")
         assert [*place.iterdir()] == [place / kept]

@@ -4,27 +4,24 @@ import multiprocessing
 import time
 from pathlib import Path
 
-from mtcon_ray.records.events import Ended, Reported
+from mtcon_ray.records.events import Ended
 from tests.tracking.conftest import MLFLOW, Sweep
-from tests.waiting import PATIENCE_SECONDS
 
 pytestmark = MLFLOW
 WRITERS, EPOCHS = 4, 8
 
 
-def write_and_send(folder: Path, uri: str) -> tuple[int, str | None]:
-    """Writes a whole sweep while its sender runs; returns (events left, last error)."""
-    sweep = Sweep(folder, uri)
-    sender = sweep.sender()
-    sender.start()
-    trial, errors = sweep.begin_both(), set()
-    for epoch in range(1, EPOCHS + 1):
-        trial.append(Reported(epoch=epoch, metrics={f"m{i:02d}": epoch + i for i in range(20)}))
-        time.sleep(0.3)  # so that the sender sends several batches instead of one at the end
-        errors.add(sender.last_error)
-    trial.append(Ended(status="FINISHED", tags={}))
-    left = sender.close(PATIENCE_SECONDS)
-    return left, next(iter(errors - {None}), sender.last_error)
+def write_and_send(folder: Path, uri: str) -> set[str | None]:
+    """Writes a whole sweep while its sender runs; returns the sender's errors."""
+    sweep, errors = Sweep(folder, uri), set()
+    with sweep.sending() as sender:
+        trial = sweep.begin_both()
+        for epoch in range(1, EPOCHS + 1):
+            trial.report(epoch, **{f"m{i:02d}": epoch + i for i in range(20)})
+            time.sleep(0.3)  # so that the sender sends several batches instead of one at the end
+            errors.add(sender.last_error)
+        trial.append(Ended(status="FINISHED", tags={}))
+    return {*errors, sender.last_error}
 
 
 def test_four_writers_never_find_sqlite_locked(root: Path) -> None:
@@ -35,7 +32,7 @@ def test_four_writers_never_find_sqlite_locked(root: Path) -> None:
     context.set_forkserver_preload(["mlflow", "mtcon_ray.tracking.runs"])
     with context.Pool(WRITERS) as pool:
         results = pool.starmap(write_and_send, [(folder, uri) for folder in folders], chunksize=1)
-    assert results == [(0, None)] * WRITERS
+    assert results == [{None}] * WRITERS
     for folder in folders:
         steps = Sweep(folder, uri).steps("trial-0000", "m19")
         assert steps == list(range(1, EPOCHS + 1))

@@ -3,8 +3,6 @@
 import threading
 import time
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 from unittest.mock import Mock
 
 import pytest
@@ -15,9 +13,8 @@ from mtcon_ray.records.events import Ended, Reopened
 from mtcon_ray.spec.resources import TrackingSpec
 from mtcon_ray.tracking.lifecycle import Lifecycle
 from mtcon_ray.tracking.sender import Sender
+from tests.recorded import plan_with
 from tests.tracking.conftest import Sweep
-
-PLAN: Any = SimpleNamespace(warnings=())
 
 
 @pytest.fixture
@@ -46,7 +43,7 @@ def test_a_stop_waits_for_a_silent_server_for_its_own_short_time(
     monkeypatch.setattr(Sender, "attempt", lambda self: silence.wait())
     sweep.begin()
     lifecycle = lifecycle_of(sweep, callbacks)
-    lifecycle.begin(PLAN)
+    lifecycle.begin(plan_with())
     begin = time.monotonic()
     lifecycle.close(stopped=True)
     assert time.monotonic() - begin < 30
@@ -64,7 +61,7 @@ def test_a_resume_replaces_files_in_mlflow(root: Path, sweep: Sweep, callbacks: 
         for file in (SPEC_FILE, PLAN_FILE):
             log.add_file(file, content)
         lifecycle = lifecycle_of(sweep, callbacks)
-        lifecycle.begin(PLAN)
+        lifecycle.begin(plan_with())
         lifecycle.close(stopped=False)
         log.append(Reopened())
     stored = [p for p in (root / "mlartifacts").rglob("*") if p.is_file()]

@@ -12,6 +12,7 @@ from mtcon_ray.spec.resources import TrackingSpec
 from mtcon_ray.tracking import login
 from mtcon_ray.tracking.mlflow_server import check_server, open_client
 from tests.cli import conftest
+from tests.tracking.conftest import Sweep
 
 SERVER = "https://mlflow.example.com"
 LOOPBACK = "http://127.0.0.1:5000"
@@ -185,15 +186,12 @@ def test_no_file_of_a_run_goes_through_a_link(tmp_path: Path) -> None:
 
 
 def test_a_received_folder_gets_no_login(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Nobody listens at the address: with the option the command fails because of that."""
-    folder = tmp_path / "sweeps" / "theirs"
-    folder.mkdir(parents=True)
-    (folder / "spec.yaml").write_text(
+    """The command fails before it asks the address, at which nobody listens."""
+    log = Sweep(tmp_path / "sweeps" / "theirs", LOOPBACK).begin().path
+    log.with_name("spec.yaml").write_text(
         f"{{name: t, tracking: {{uri: '{LOOPBACK.replace('5000', '9')}'}},"
         " data: {kind: synthetic}, search: {space: {train.lr: {grid: [0.1]}}, sampler: grid}}"
     )
-    start = '{"kind": "start", "time_ms": 1, "params": {}, "tags": {}}\n'
-    (folder / "events.jsonl").write_text(start)
     monkeypatch.setenv("MLFLOW_TRACKING_TOKEN", "s3cret")
     monkeypatch.setenv(login.TRUST_VARIABLE, "")
     for option in ((), ("--repair",)):

@@ -7,7 +7,6 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 from unittest.mock import Mock
 
@@ -118,8 +117,7 @@ def test_the_place_of_an_experiment(
     monkeypatch: pytest.MonkeyPatch, uri: str, location: str, is_stray: bool
 ) -> None:
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "postgresql://h/db")
-    state = {"name": "e", "lifecycle_stage": "active", "artifact_location": location}
-    experiment: Any = SimpleNamespace(**state)
+    experiment = Mock(lifecycle_stage="active", artifact_location=location)
     shown = location.removeprefix("file://")
     with pytest.raises(UserError, match=shown) if is_stray else nullcontext():
         server.check_experiment(experiment, uri, ROOT)
@@ -159,7 +157,6 @@ def test_nobody_answers(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None
     assert f"http://me:***@127.0.0.1:{port} does not answer: [Errno 111]" in message
     assert "tracking.offline: true" in message
     assert "s3cret" not in message
-    assert caught.value.exit_code == 1
     (tmp_path / "file").touch()
     with pytest.raises(TrackingError, match="does not answer"):
         server.check_server(f"sqlite:///{tmp_path}/file/mlflow.db")

@@ -25,7 +25,7 @@ SEPARATORS = (",", ";", "\t")
 # Without these bounds a sparse file, for example, would fill the memory.
 MAX_TABLE_BYTES = 4 * 2**30
 MAX_COLUMNS = 10_000  # `init` looks at each: 0.8 ms
-MAX_LINE = 4_000_000  # characters; a longer line is read in parts, which are no rows
+MAX_LINE = 4_000_000  # characters
 PART = 10_000  # rows
 HEAD = 20  # lines, in which the header must end
 UTF_16_MARKS = (b"\xff\xfe", b"\xfe\xff")
@@ -97,7 +97,14 @@ class _Reader:
         """Yields the lines, each with its end. Raises DataError if a CSV cannot have them."""
         for number, line in enumerate(iter(partial(self._text.readline, MAX_LINE), ""), 1):
             if "\0" in line:
-                raise UnicodeError(f"a null byte in line {number}, as in UTF-16 without a BOM")
+                raise UnicodeError(
+                    f"a null byte in line {number}, as in UTF-16 without a byte order mark"
+                )
+            if len(line) == MAX_LINE:
+                raise DataError(
+                    f"{self.path} must have lines of fewer than {MAX_LINE:,} characters, got "
+                    f"more in line {number}; the file may be damaged"
+                )
             if number == 1 and JSON_START.match(line):
                 raise DataError(
                     f"{self.path} must be a CSV, got JSON; convert it, for example by "

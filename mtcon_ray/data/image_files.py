@@ -166,15 +166,26 @@ class ImageFolder(ImageFiles):
 
         Archives made on macOS have other forms than the tables describing them.
         """
-        # Only names beyond ASCII have several forms, and most tables have their files' forms.
-        several = [n for n in names if not (n.isascii() or leads_outside(n))]
-        if not (absent := self.find_absent(several)):
-            return [*names]
-        spellings = defaultdict(list)
-        for name in self.names(whole=False):
-            spellings[normalize("NFC", name)].append(name)
-        found = {several[row]: spellings[normalize("NFC", several[row])] for row in absent}
-        return [found[name][0] if len(found.get(name, ())) == 1 else name for name in names]
+
+        @cache
+        def listed(folder: str) -> dict[str, list[str]]:
+            found = defaultdict(list)
+            with suppress(OSError):
+                for entry in os.listdir(self.root / folder):
+                    found[normalize("NFC", entry)].append(entry)
+            return found
+
+        def spelled(name: str) -> str:
+            path = ""
+            for part in name.split("/"):
+                there = listed(path).get(normalize("NFC", part), [])
+                # Some file systems accept a name but list it in another form.
+                alone = len(there) == 1 and not os.path.lexists(self.root / path / part)
+                path = posixpath.join(path, there[0] if alone else part)
+            return path
+
+        # Only names beyond ASCII have several forms, so few folders are listed here.
+        return [n if n.isascii() or leads_outside(n) else spelled(n) for n in names]
 
     def exists(self, name: str) -> bool:
         return not leads_outside(name) and os.path.isfile(self.root / name)

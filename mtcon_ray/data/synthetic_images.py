@@ -62,7 +62,7 @@ def draw(factors: dict[str, str], size: int, seed: list[int]) -> np.ndarray:
 
 def key_of(num_items: int, seed: int) -> str:
     """Returns the key of a data set of images. Another word in it would discard all caches."""
-    return f"drawn {VERSION} {(num_items, seed, 1, OCCLUSION, NOISE)}"
+    return f"drawn {VERSION} {(num_items, seed, 1, OCCLUSION, NOISE)}"  # one blob behind an object
 
 
 def object_size(seed: list[int]) -> float:

@@ -44,7 +44,7 @@ class Plan(Spec, extra="ignore"):
     classes: dict[str, int]  # by label column: classes, or labels of a set
     kinds: dict[str, Kind]  # by label column
     # Baseline by label column, on the test split: share of the most frequent class, or mean share
-    # of positives for a set. Numbers have no baseline.
+    # of positives for a set.
     majority: dict[str, float] = Field({})
     objective: str = metrics.MEAN_ACCURACY  # the metric to choose between trials
     select: Select = "last"  # the epoch with the trial's value of the objective

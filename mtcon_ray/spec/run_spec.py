@@ -201,10 +201,12 @@ def parse_spec(
     Relative paths start at `folder`. Raises SpecError if the data are invalid, with a message that
     begins with `where`.
     """
-    # Before the overrides, since their paths depend on the fields of plugins.
+    # Before the overrides, since their paths depend on the fields of plugins, and after them, since
+    # they may name plugins.
     import_plugins(raw, where=where, folder=folder)
     for override in overrides:
         apply_override(raw, override)
+    import_plugins(raw, where=where, folder=folder)
     spec = _validated(raw, f"{where}: ", {"folder": folder})
     check_space(spec, where)
     return spec

@@ -103,6 +103,9 @@ def test_modules_beside_a_spec_need_consent(
     spec = str(write_spec(tmp_path, plugins=modules))
     monkeypatch.delenv("MTCON_RAY_ALLOW_PLUGINS", raising=False)
     monkeypatch.setattr(plugins, "_consent", False)
+    bare = str(write_spec(tmp_path))
+    error = refused("validate", bare, "--set", f"plugins={modules}")
+    assert "plugins need your consent" in error
     error = refused("validate", spec)
     told = f"plugins need your consent, because their code runs on this machine: {modules[0]}"
     assert told in error

@@ -14,6 +14,7 @@ from tests.data.sources.downloads import png
 from tests.pages import DOCS
 
 HEADING, TEXT = "Hugging Face and Parquet", (DOCS / "data.md").read_text(encoding="utf-8")
+PROGRAMS = [part.split("```")[0] for part in TEXT.split("```python\n")[1:]]
 ADVICE = f"as docs/data.md shows under '{HEADING}'"
 
 
@@ -36,7 +37,7 @@ def test_init_reads_what_the_program_of_the_page_writes(
     )
     monkeypatch.setitem(sys.modules, "datasets", module)
     monkeypatch.chdir(tmp_path)
-    exec(TEXT.split("```python\n")[1].split("```")[0], {})
+    exec(PROGRAMS[1], {})
     casts["test"].assert_called_once_with("image", SimpleNamespace(decode=False))
     table = pd.read_csv("labels.csv", keep_default_na=False)
     assert table["image"].tolist()[:3] == ["train-0", "train-1.png", "train-2.png"]
@@ -46,6 +47,16 @@ def test_init_reads_what_the_program_of_the_page_writes(
     accepted("init", "labels.csv", "images", "-o", "spec.yaml")
     found = load_spec(tmp_path / "spec.yaml").data.model_dump()
     assert (found["tasks"], found["split_column"]) == (("breed", "fur"), "split")
+
+
+def test_the_lines_of_the_page_convert_a_table(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    columns = {"number": [1, None, 2], "tags": [["a", "b"], [], None]}
+    pd.DataFrame(columns).to_parquet("labels.parquet")
+    exec(PROGRAMS[0], {"pandas": pd})
+    assert Path("labels.csv").read_text() == "number,tags\n1,a|b\n,\n2,\n"
 
 
 def test_files_of_rows_are_refused_with_the_page_that_converts_them(tmp_path: Path) -> None:

@@ -50,6 +50,7 @@ BROKEN: dict[str, tuple[str | bytes, str]] = {
     "old workbook": (b"\xd0\xcf\x11\xe0\xa1", "must be UTF-8 text, got .*; unpack a compressed"),
     "UTF-16": ("a,b\n1,2\n".encode("utf-16-le"), "UTF-8 text, got a null byte in line 1, as in"),
     "a null byte": (b"file,a\na.png,x\nb.png,\0\n", "got a null byte in line 3, .* damaged"),
+    "a long line": (b"file,a\na.png," + 4_000_000 * b"x", "fewer than 4,000,000 .* in line 2"),
     "JSON": ('[{"image": "1.jpg", "kind": 0}]', "must be a CSV, got JSON; convert it"),
     "JSON lines": ('{"image": "1.jpg", "kind": 0}\n', "must be a CSV, got JSON; convert it"),
     "unnamed": ("a,b,,\n1,2,3,4\n", "but columns 3, 4 have no name; name them"),

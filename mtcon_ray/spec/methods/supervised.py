@@ -74,7 +74,7 @@ class MultiSupConSpec(ContrastiveSpec):
                     f"task must be null with sets_from classes, got {self.task!r}; the set has "
                     "the classes of all tasks"
                 )
-            check_task(None, problem, "classes")
+            check_task(None, problem)
             check_heads(problem, "classes")
             return
         check_task(self.task, problem, "set")

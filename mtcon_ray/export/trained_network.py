@@ -53,7 +53,7 @@ def open_checkpoint(
     if "data" in changed:
         # Other data may lack the objective's tasks. It is not needed: the network is chosen.
         raw["search"]["objective"] = None
-    spec = parse_spec(raw, overrides, where=str(path))
+    spec = parse_spec(raw, overrides, where="--set")
     device = choose_device(spec)
     prepare_root(root)
     dataset = open_dataset(

@@ -77,9 +77,10 @@ class KeyQueues(nn.Module):
 
     def __init__(self, num_heads: int, size: int, width: int, *, seed: int) -> None:
         super().__init__()
-        generator = torch.Generator().manual_seed(seed)
-        rows = torch.randn(num_heads, size, width, generator=generator)
-        self.register_buffer("rows", F.normalize(rows, dim=2))
+        rows = torch.empty(num_heads, size, width)
+        if not rows.is_meta:  # there, in a plan, the draw would import torch's compiler
+            rows = F.normalize(rows.normal_(generator=torch.Generator().manual_seed(seed)), dim=2)
+        self.register_buffer("rows", rows)
         # A tensor, not an int: it is checkpointed, and indices are computed on the device.
         self.register_buffer("position", torch.zeros((), dtype=torch.int64))
 

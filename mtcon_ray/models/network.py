@@ -258,7 +258,7 @@ def _moments_over_ranks(x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     count = mean_C.new_full((1,), x.numel() // x.shape[1])
     local = torch.cat([count, count * mean_C, count * (var_C + mean_C.square())])
     # The difference is 0. It has the gradient, which is also the sum of the ranks' gradients.
-    total = _sum_over_ranks(local) + (local - local.detach())
+    total = _sum_over_ranks(local.detach()) + (local - local.detach())
     if total.requires_grad:
         total.register_hook(_sum_over_ranks)
     count, sum_C, square_C = total.split([1, len(mean_C), len(mean_C)])
@@ -267,7 +267,9 @@ def _moments_over_ranks(x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def _sum_over_ranks(x: Tensor) -> Tensor:
-    """Returns the sum over all ranks, without a gradient."""
-    total = x.detach().clone()
+    """Returns the sum over all ranks. Raises RuntimeError if it would need a gradient."""
+    if x.requires_grad:
+        raise RuntimeError("batch norm over several workers has no second derivative")
+    total = x.clone()
     dist.all_reduce(total)
     return total

@@ -45,7 +45,7 @@ END_SECONDS = 20.0  # less than a job or a pod is given to end
 # A driver that could not renew its claim for so long asks for other claims before it writes.
 UNSURE_SECONDS = 40.0
 # Large summaries are rarer: at most so many bytes a second.
-SUMMARY_RATE = 10_000
+SUMMARY_RATE = 60_000
 BEGINNINGS = (paths.SPEC_FILE, paths.PLAN_FILE)
 
 log = logging.getLogger(__name__)
@@ -271,7 +271,7 @@ def fetch_trials(folder: Path, files: Iterable[str], trial: str | None = None) -
 
 
 def summaries(root: Path, name: str | None = None) -> Path:
-    """Returns a root with short copies of all sweeps of a store, or of one of this name.
+    """Returns a root with copies of all sweeps of a store, or of one of this name.
 
     Returns the root itself if it is a path. A sweep without a summary is copied whole. Sweeps that
     have not begun or cannot be read are left out, with a logged warning, unless they are named.

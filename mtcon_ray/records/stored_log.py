@@ -22,7 +22,7 @@ from mtcon_ray.base.paths import PLAN_FILE, SPEC_FILE, event_file
 from mtcon_ray.base.root_files import make_folder, remove, replace, touch
 from mtcon_ray.data.objects import MAX_THREADS, Objects
 from mtcon_ray.errors import SweepError
-from mtcon_ray.records.event_log import EventLog, read_part
+from mtcon_ray.records.event_log import NO_EVENT, EventLog, read_part
 from mtcon_ray.records.events import Event
 
 FOLDER, SUMMARY = "log", "summary.json.gz"
@@ -98,7 +98,8 @@ def write_summary(objects: Objects, folder: Path, seconds: float | None) -> int:
 
     The next summary follows in this many seconds, None after the last.
     """
-    texts = {name: (folder / name).read_text(encoding="utf-8") for name in SUMMED}
+    # A damaged log is copied too: its readers name the damage.
+    texts = {name: (folder / name).read_bytes().decode(errors="replace") for name in SUMMED}
     whole = {**texts, "until": time.time() + seconds if seconds else 0}
     packed = gzip.compress(json.dumps(whole).encode(), compresslevel=5)
     objects.write(SUMMARY, packed)
@@ -119,8 +120,8 @@ def read_summary(objects: Objects, folder: Path) -> bool:
             raw = json.loads(unpacked.read(MAX_SUMMARY_BYTES))
         texts, until = {folder / name: str(raw[name]) for name in SUMMED}, float(raw["until"])
         first = texts[event_file(folder)].partition("\n")[0]
-        begun = float(json.loads(first)["time_ms"]) / 1e3
-    except (OSError, EOFError, ValueError, LookupError, TypeError):
+        begun = int(json.loads(first)["time_ms"]) / 1e3
+    except (OSError, EOFError, ArithmeticError, *NO_EVENT, LookupError, TypeError):
         return False  # it is damaged
     make_folder(folder)
     for path, text in texts.items():

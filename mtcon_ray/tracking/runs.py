@@ -12,9 +12,10 @@ from mlflow import MlflowClient
 from mlflow.entities import Metric, Param, Run, RunTag
 from mlflow.exceptions import MlflowException
 
-from mtcon_ray.base.paths import stored_url
+from mtcon_ray.base.paths import event_file, stored_url
 from mtcon_ray.data.objects import Objects
 from mtcon_ray.errors import UserError
+from mtcon_ray.records.event_log import identity
 from mtcon_ray.records.events import Artifact, Ended, Event, Reopened, Reported, Started
 from mtcon_ray.tracking import mlflow_server as server
 from mtcon_ray.tracking.login import check_place
@@ -31,21 +32,18 @@ TRAINS_MODELS = {"mlflow.experimentKind": "custom_model_development"}
 class Runs:
     """The parent run and its child runs by name ("parent", "trial-0003").
 
-    `identity` distinguishes this folder from others of the same name. `begun` is the first event of
-    the log. The constructor connects to the server, looks up the runs of
-    this folder and deletes duplicates of a run, except the first. A duplicate exists if a request
-    created a run but its answer was lost. It raises UserError as `check_experiment` does.
+    `begun` is the first event of the log. The constructor connects to the server, looks up the runs
+    of this folder and deletes duplicates of a run, except the first. A duplicate exists if a
+    request created a run but its answer was lost. It raises UserError as `check_experiment` does.
     """
 
-    def __init__(
-        self, uri: str, experiment: str, folder: Path, identity: str, begun: Started
-    ) -> None:
+    def __init__(self, uri: str, experiment: str, folder: Path, begun: Started) -> None:
         self.ids: dict[str, str] = {}
         self._found: dict[str, Run] = {}
         self._steps: dict[tuple[str, str], set[int]] = {}  # by run and metric
         self._bad_metrics: set[str] = set()  # names refused by MLflow
         self._client: MlflowClient = server.open_client(uri)
-        self._uri, self._folder, self._identity = uri, folder, identity
+        self._uri, self._folder, self._identity = uri, folder, identity(event_file(folder))
         # MLflow's own tags fill the default columns of its table.
         self._columns = {k: v for k, v in begun.tags.items() if k.startswith("mlflow.")}
         self.experiment_id = self._experiment(experiment)

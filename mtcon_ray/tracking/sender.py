@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 from mtcon_ray.base.paths import event_file, sent_file
 from mtcon_ray.base.root_files import read_small, remove, replace
 from mtcon_ray.errors import UserError
-from mtcon_ray.records.event_log import ends_line, first_event, identity, num_events, tail
+from mtcon_ray.records.event_log import ends_line, first_event, num_events, tail
 from mtcon_ray.records.events import Earlier, Ended, Event, Lost, Reported, Started
 from mtcon_ray.records.lost import shown
 from mtcon_ray.tracking.login import masked
@@ -168,8 +168,7 @@ class Sender:
             import_quietly()
             from mtcon_ray.tracking.runs import Runs
 
-            own = identity(self._log)
-            self._runs = Runs(self.uri, self.experiment, self.folder, own, begun)
+            self._runs = Runs(self.uri, self.experiment, self.folder, begun)
             self._in_doubt = False
         runs = self._runs
         self._read()

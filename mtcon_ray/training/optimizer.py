@@ -119,7 +119,7 @@ def start_momentum(optimizer: Optimizer) -> None:
     Fused SGD requires momenta of all parameters of a group or of none, and in a later phase of
     training some parameters may have their first gradient.
     """
-    for group in optimizer.param_groups if isinstance(optimizer, SGD) else ():
+    for group in optimizer.param_groups if isinstance(optimizer, torch.optim.SGD) else ():
         for parameter in group["params"] if group["momentum"] else ():
             if parameter.grad is not None and "momentum_buffer" not in optimizer.state[parameter]:
                 optimizer.state[parameter]["momentum_buffer"] = torch.zeros_like(parameter)

@@ -130,7 +130,7 @@ def test_a_plugin_s_optimizer_begins_with_its_own_state() -> None:
     """Its groups may have a momentum, and it may look whether a parameter has a state."""
     weight = nn.Parameter(torch.zeros(2))
     weight.grad = torch.ones(2)
-    for kind, number in ((RMSprop, 0), (SGD, 1)):
+    for kind, number in ((RMSprop, 0), (torch.optim.SGD, 1)):
         optimizer = kind([weight], lr=0.1, momentum=0.9)
         optimizers.start_momentum(optimizer)
         assert len(optimizer.state[weight]) == number

@@ -27,7 +27,7 @@ def gray_source(bad: tuple[int, ...] = (), delay: float = 0, stamp: str | None =
         images = np.tile(np.array(rows, np.uint8)[:, None, None, None], (1, size, size, 3))
         return images, {row: f"row {row + 2}: broken" for row in rows if row in bad}
 
-    source = Mock(spec_set=DataSource)
+    source = Mock(spec_set=DataSource, num_threads=DataSource.num_threads)
     source.read_labels.side_effect = AssertionError("the store reads no labels")
     source.decode.side_effect = decode
     source.signature.return_value, source.content_key.return_value = stamp, "content"

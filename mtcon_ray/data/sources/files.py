@@ -30,8 +30,12 @@ class DataSource(Configured, ABC):
 
     A plugin registers its class in SOURCES and nests its `Spec`.
 
-    The constructor reads nothing. Everything random follows spec.seed.
+    The constructor reads nothing. Everything random follows spec.seed. `decode` is called from
+    `num_threads` threads, or from one for each core if there are fewer cores.
     """
+
+    # A photograph takes 0.9 ms (to 64 pixels) to 1.9 ms (to 224), 0.08 ms of it with Python's lock.
+    num_threads: ClassVar[int] = 32
 
     def __init__(self, spec: DataSpec) -> None:
         self.spec = spec
@@ -66,8 +70,7 @@ class DataSource(Configured, ABC):
     def decode(self, rows: Sequence[int], size: int) -> tuple[np.ndarray, dict[int, str]]:
         """Returns the images of these rows, and {row: reason} of undecodable images.
 
-        The images are uint8 [len(rows), size, size, 3], black where they cannot be decoded. Called
-        from several threads.
+        The images are uint8 [len(rows), size, size, 3], black where they cannot be decoded.
         """
 
     def check_images(self, size: int) -> tuple[dict[int, str], str]:

@@ -100,12 +100,11 @@ def test_modules_beside_a_spec_need_consent(
     for name, code in example_files().items():
         (tmp_path / name).write_text(code)
     modules = [name.removesuffix(".py") for name in example_files()]
-    spec = str(write_spec(tmp_path, plugins=modules))
     monkeypatch.delenv("MTCON_RAY_ALLOW_PLUGINS", raising=False)
     monkeypatch.setattr(plugins, "_consent", False)
-    bare = str(write_spec(tmp_path))
-    error = refused("validate", bare, "--set", f"plugins={modules}")
+    error = refused("validate", str(write_spec(tmp_path)), "--set", f"plugins={modules}")
     assert "plugins need your consent" in error
+    spec = str(write_spec(tmp_path, plugins=modules))
     error = refused("validate", spec)
     told = f"plugins need your consent, because their code runs on this machine: {modules[0]}"
     assert told in error

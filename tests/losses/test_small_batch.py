@@ -76,7 +76,8 @@ def num_events(num_heads: int, temperature: float) -> int:
     """Returns the number of profiler events of a loss of 16 rows per head and its gradient."""
     rows = random_rows(num_heads, 8, 2, 4, seed=0).float()
     z_by_space = [z_BVD.clone().requires_grad_() for z_BVD in rows]
-    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
+    activities = [torch.profiler.ProfilerActivity.CPU]
+    with torch.profiler.profile(activities=activities, acc_events=True) as profile:
         labels_HB = torch.arange(8).expand(num_heads, -1) % 3
         contrast(z_by_space, EqualLabel(labels_HB), temperature).sum().backward()
     return int(sum(event.count for event in profile.key_averages()))

@@ -83,8 +83,8 @@ def _create(spec: TimmSpec, **options: Any) -> Any:
             f"{error}; install it with: pip install 'mtcon-ray[timm]'"
         ) from error
     # Unknown tags and damaged files are RuntimeErrors, unknown prefixes and names of the hub
-    # ValueErrors, descriptions without a needed field KeyErrors.
-    except (OSError, RuntimeError, ValueError, KeyError) as error:
+    # ValueErrors, before timm 1.0.29 AssertionErrors, descriptions without a field KeyErrors.
+    except (OSError, RuntimeError, ValueError, AssertionError, KeyError) as error:
         reason = (str(error).strip() or type(error).__name__).splitlines()[0]
         raise SpecError(
             f"model.encoder: timm cannot provide model {spec.model} with weights {spec.weights}: "

@@ -38,7 +38,7 @@ everything: .venv/compiled
 soak: docs  ## by hand: many rounds, load, all commands of the pages, building these
 	$(PYTEST) --timeout 3600 -m soak
 
-# Hours, most of them for two more environments of gigabytes each. lowest-direct takes the lower
+# An hour, and two more environments of gigabytes each. lowest-direct takes the lower
 # bounds of pyproject.toml, and the newest of what those need in turn. The newest versions are those
 # of the day, so that a failure may be due to a release of another project.
 soak-long: $(addprefix soak-,lowest-direct highest)  ## by hand: both ends of the dependency ranges
@@ -56,7 +56,7 @@ soak-ray-%: .venv/ready
 soak-lowest-direct soak-highest: soak-%: .venv/ready
 	$(BIN)/uv venv --quiet --clear --python $(BIN)/python .venv/soak-$*
 	$(BIN)/uv pip install --quiet --python .venv/soak-$*/bin/python --resolution $* -e '.[dev]'
-	.venv/soak-$*/bin/python -m pytest -n 2 --dist worksteal $(FAST)
+	.venv/soak-$*/bin/python -m pytest -n 2 --dist worksteal -m "not soak"
 
 lint: style types
 

@@ -38,6 +38,8 @@ sys.modules["mtcon_ray"] = None
 os.chdir(sys.argv[1])
 """
 SAVE_PT2 = 'numpy.savez(sys.argv[3], embedding=found["embedding"], **found["labels"])'
+# Torch 2.11 warns of its own buffer.
+TORCH_2_11 = "ignore:The given buffer is not writable:UserWarning"
 FILES = [
     "README.md", "heads.safetensors", "model.json", "model.pt2", "probes.safetensors",
     "weights.safetensors",
@@ -100,7 +102,7 @@ def read_pt2(folder: Path, images: np.ndarray | Path, tmp_path: Path) -> Found:
         np.save(tmp_path / "images.npy", images)
         opening = "import numpy; images = numpy.load(sys.argv[2])\n"
     processes.run(
-        [sys.executable, "-W", "error", "-c", READ + opening + shown + SAVE_PT2,
+        [sys.executable, "-W", "error", "-W", TORCH_2_11, "-c", READ + opening + shown + SAVE_PT2,
          str(folder), str(tmp_path / "images.npy"), str(tmp_path / "found.npz")],
         cwd=tmp_path, env={"PATH": "", "OMP_NUM_THREADS": "1"},
     )  # fmt: skip

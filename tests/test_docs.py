@@ -138,3 +138,10 @@ def test_every_page_is_listed() -> None:
     index = (DOCS / "index.md").read_text(encoding="utf-8")
     for page in DOCS.glob("*.md"):
         assert page.name == "index.md" or f"({page.name})" in index
+
+
+@pytest.mark.parametrize("page", sorted(DOCS.glob("*.md")), ids=lambda page: page.stem)
+def test_imports_of_the_pages_work(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    for line in re.findall(r"^from mtcon_ray\S* import (?:\([^)]*\)|.*)$", text, re.M):
+        exec(line, {})

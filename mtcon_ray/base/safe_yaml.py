@@ -96,7 +96,10 @@ def parse_yaml(text: str, where: str) -> Any:
         raise SpecError(f"{where} {error}") from None
     # Python raises ValueError for an integer of 5000 digits.
     except (yaml.YAMLError, ValueError) as error:
-        raise SpecError(f"{where} is not valid YAML: {error}") from None
+        tabs = re.finditer(r"^ *\t", text, re.MULTILINE)
+        lines = [str(text.count("\n", 0, tab.start()) + 1) for tab in tabs]
+        hint = f"; indent line {lines[0]} with spaces in place of tabs" if lines else ""
+        raise SpecError(f"{where} is not valid YAML: {error}{hint}") from None
 
 
 def read_yaml(path: Path) -> dict[str, Any]:

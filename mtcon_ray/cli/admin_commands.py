@@ -25,28 +25,17 @@ ENCODERS = ("pt2", "onnx")
 @click.command()
 @click.argument("model", metavar="CHECKPOINT|NAME", callback=options.located)
 @click.option(
-    "--to",
-    "kind",
-    type=click.Choice([*ENCODERS, "optuna"]),
-    default="pt2",
-    show_default=True,
+    "--to", "kind", type=click.Choice([*ENCODERS, "optuna"]), default="pt2", show_default=True,
     help="pt2, onnx: the encoder, for torch.export or ONNX, which needs the extra onnx. optuna: a "
     "sweep's trials, as a study.",
-)
+)  # fmt: skip
 @click.option(
-    "--out",
-    type=options.PATH,
+    "--out", type=options.PATH,
     help="New folder of an encoder, or file of a study.  [default: a study in the sweep's folder]",
-)
+)  # fmt: skip
 @options.overrides
 @options.root_folder
-def export(
-    model: str,
-    kind: str,
-    out: Path | None,
-    overrides: tuple[str, ...],
-    root: Path,
-) -> None:
+def export(model: str, kind: str, out: Path | None, overrides: tuple[str, ...], root: Path) -> None:
     """Export an encoder, or a sweep's trials.
 
     The encoder comes from a checkpoint or from a sweep's winner. Its files include resizing,

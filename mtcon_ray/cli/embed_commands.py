@@ -24,11 +24,9 @@ from mtcon_ray.records.stored import find_network
 PARQUET = ".parquet"
 THUMBNAIL = 128  # pixels
 
-model_argument = click.argument("model", metavar="NAME|CHECKPOINT|EXPORT", callback=options.located)
-
 
 @click.command()
-@model_argument
+@options.trained_model
 @click.argument("images", type=PATH)
 @click.option("--to", type=PATH, required=True, metavar="FILE.parquet", help="The file to write.")
 @click.option(
@@ -54,12 +52,15 @@ def embed(
         unreadable = embed_images(encoder, found, to.absolute(), digest, console)
     if unreadable:
         first = next(iter(unreadable.values()))
+        if len(unreadable) == len(found.names):
+            to.unlink()
+            raise UserError(f"no image was read: {first}; name their folder by --images")
         warn(f"{len(unreadable)} of {len(found.names)} images were not read, the first: {first}")
     say(f"{to}: {len(found.names)} rows")
 
 
 @click.command()
-@model_argument
+@options.trained_model
 @click.argument("queries", metavar="IMAGE...", nargs=-1, required=True, type=PATH)
 @click.option(
     "--among", type=PATH,
@@ -92,7 +93,7 @@ def neighbours(
         raise UserError(f"--head: the model has no head {head!r}{nearest(head, encoder.names)}")
     try:
         rows_by_column = encoder.project(encoder.stored(queries))
-    except UnreadableImageError as error:
+    except (OSError, UnreadableImageError) as error:
         raise UserError(f"an IMAGE cannot be read: {error}") from None
     column = f"heads/{head}" if head else "embedding"
     names, images, file = [*map(str, queries)], None, among
@@ -104,7 +105,7 @@ def neighbours(
     elif html is not None:
         raise UserError("--html needs the images: give --among their folder")
     assert file is not None
-    found = search(file, column, rows_by_column[column], count)
+    found = search(file, column, rows_by_column[column], count, digest)
     if html is not None and images is not None:
         pictures, _ = images.decoded([n.row for group in found for n in group], THUMBNAIL)
         shown = [decode_image(path.read_bytes(), THUMBNAIL, encoder.resize) for path in queries]

@@ -72,14 +72,14 @@ def _image_column(table: TableFile, images: Path) -> tuple[str, Path]:
     for column, found in table.columns.items():
         if found.cells[0].lower().endswith(IMAGE_ENDINGS):
             return column, images
-    # Names of images repeat least.
-    column = max(table.columns, key=lambda c: len(table.columns[c].counts))
-    names = table.columns[column].cells.tolist()
     fields = {"csv": str(table.path), "images": str(images), "tasks": ()}
     source = TableSource(TableSource.Spec.model_validate(fields))
+    # Names of images repeat least. A class may be the name of an image by chance.
+    likely = sorted(table.columns, key=lambda c: len(table.columns[c].counts), reverse=True)
+    same = (source.same_file(table.columns[c].cells.tolist(), c) for c in likely)
     raise DataError(
         f"{table.path} must have a column with the images' paths below {images}, got columns "
-        f"{', '.join(table.columns)}{source.same_file(names, column)}"
+        f"{', '.join(table.columns)}{next(filter(None, same), '')}"
     )
 
 

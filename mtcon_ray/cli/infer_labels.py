@@ -13,11 +13,10 @@ from mtcon_ray.data.sources.table import TableSource
 from mtcon_ray.data.table_file import TableFile
 from mtcon_ray.errors import DataError
 from mtcon_ray.spec.data.base import MAX_LABELS
-from mtcon_ray.spec.data.own import LIST_SEPARATOR, TableSpec
+from mtcon_ray.spec.data.own import LIST_SEPARATOR, SEPARATORS, TableSpec
 
 Texts = Mapping[str, int]
 
-SEPARATORS = (LIST_SEPARATOR, ";", ",")
 DECIMAL = re.compile(r"[-+]?\d+\.\d+([eE][-+]?\d+)?")
 # Columns with fewer rows per class are no labels.
 LEAST_ROWS_PER_CLASS = 5

@@ -40,11 +40,9 @@ address_option = click.option(
 @click.option("--no-follow", is_flag=True, help="Return at once; `logs -f` follows the job later.")
 @options.trust_tracking
 @click.option(
-    "--requirements",
-    metavar="FILE",
-    type=options.PATH,
+    "--requirements", metavar="FILE", type=options.PATH,
     help="Packages that pip installs on every node for this job, one per line.",
-)
+)  # fmt: skip
 def submit(
     target: Path,
     overrides: tuple[str, ...],
@@ -107,8 +105,7 @@ def resume(name: str, overrides: tuple[str, ...], root: Path, **given: bool) -> 
     folder = find_sweep(root, name)
     begun = first_tags(folder)
     if JOB in begun and not paths.stored_url(folder):
-        again = resume_line(name, submitted=True)
-        raise SweepError(f"a job of a cluster began sweep {name!r}; {again}")
+        raise SweepError(f"a job of a cluster began sweep {name!r}; {resume_line(name, None)}")
     spec = load_recorded(folder / paths.SPEC_FILE, overrides)
     return run(spec, root, name=name, resume=True, here=begun.get(EXECUTOR) == HERE, **given)
 
@@ -163,7 +160,7 @@ def stop(job: str, root: Path, address: str | None) -> None:
         return
     say(f"stopping {found.id}, which saves its checkpoints first")
     ended = known.stop(found.id).lower()
-    how = f"; to continue: {resume_line(found.sweep or 'NAME', submitted=True)}"
+    how = f"; to continue: {resume_line(found.sweep or 'NAME', None)}"
     say(f"{found.id} {ended}{'' if ended == 'succeeded' else how}")
 
 
@@ -176,7 +173,7 @@ def _stop_here(folder: Path) -> None:
     say(f"stopping {name}, which saves its checkpoints first")
     while is_driven(folder):  # a second stop ends it at once
         time.sleep(0.2)
-    say(f"{name} has ended; to continue: `mtcon-ray resume {name}`")
+    say(f"{name} has ended; to continue: {resume_line(name, folder.parents[1])}")
 
 
 def _inside(target: Path) -> Path:
@@ -231,11 +228,8 @@ def _follow(known: Jobs, job_id: str) -> int:
     try:
         return known.follow(job_id, _print)
     except KeyboardInterrupt:
-        say(
-            f"\n{job_id} continues; `mtcon-ray logs {job_id} -f` follows it again, "
-            f"`mtcon-ray stop {job_id}` ends it",
-            err=True,
-        )
+        how = f"`mtcon-ray logs {job_id} -f` follows it again, `mtcon-ray stop {job_id}` ends it"
+        say(f"\n{job_id} continues; {how}", err=True)
         return Interrupted.exit_code
 
 

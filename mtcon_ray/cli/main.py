@@ -35,7 +35,7 @@ COMMANDS = {
     "train": ("run", "Train once, as a sweep of one trial."),
     "sweep": ("run", "Run or resume a sweep and show its leaderboard."),
     "compare": ("run", "Train the systems of a comparison's FILE with one budget."),
-    "evaluate": ("result", "Measure test and held-out scores of a checkpoint."),
+    "evaluate": ("result", "Measure test and held-out scores of a model."),
     "report": ("result", "Build a sweep's report, finished or not; print its path."),
     "list": ("result", "List sweeps, or the jobs of a cluster."),
     "status": ("result", "Show a sweep's state and its trials, or compare two sweeps."),

@@ -154,6 +154,7 @@ def recorded(command: Command) -> Command:
     return click.argument("name", callback=located)(root_folder(command))
 
 
+trained_model = click.argument("model", metavar="NAME|CHECKPOINT|EXPORT", callback=located)
 sweep_name = click.option("--name", help="Name of the sweep.  [default: <spec.name>-<n>]")
 retry_failed = click.option(
     RETRY_FAILED, is_flag=True, help="Resume, and train failed trials again from their start."

@@ -21,23 +21,24 @@ from mtcon_ray.display.results_table import leaderboard_lines, trial_record, win
 from mtcon_ray.display.tables import Table
 from mtcon_ray.errors import MtconError
 from mtcon_ray.records.results import JOB, SweepResults, first_tags, load_sweep
-from mtcon_ray.records.stored import find_sweep, summaries
+from mtcon_ray.records.stored import find_network, find_sweep, summaries
 from mtcon_ray.tracking.mlflow_server import ui_command
 
 INDENT = "  "
 
 
 @click.command()
-@click.argument("checkpoint", type=options.PATH)
+@options.trained_model
 @options.overrides
 @options.root_folder
 @options.as_json
-def evaluate(checkpoint: Path, overrides: tuple[str, ...], root: Path, as_json: bool) -> None:
-    """Measure test and held-out scores of a checkpoint."""
+def evaluate(model: str, overrides: tuple[str, ...], root: Path, as_json: bool) -> None:
+    """Measure test and held-out scores of a model."""
     from mtcon_ray.export.trained_network import evaluate_checkpoint
 
+    path, _ = find_network(model, root)
     with options.display(quiet=as_json) as console:
-        values = evaluate_checkpoint(checkpoint, root=root, overrides=overrides, callbacks=console)
+        values = evaluate_checkpoint(path, root=root, overrides=overrides, callbacks=console)
     lines = (f"{key:<40} {values[key]:.4f}" for key in sorted(values))
     options.tell(values, lines, as_json=as_json)
 
@@ -134,8 +135,8 @@ def _status_lines(results: SweepResults, state: str) -> Iterator[str]:
     lines += leaderboard_lines(results, limit=None, columns=columns and columns - len(INDENT))
     yield from (INDENT + line for line in lines)
     if state in ("interrupted", "stopped"):
-        submitted = JOB in first_tags(results.folder)
-        yield f"to continue: {show.resume_line(results.name, submitted=submitted)}"
+        root = None if JOB in first_tags(results.folder) else results.folder.parents[1]
+        yield f"to continue: {show.resume_line(results.name, root)}"
 
 
 @click.command()

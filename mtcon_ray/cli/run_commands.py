@@ -41,7 +41,7 @@ def starting(command: options.Command) -> options.Command:
 def train(spec: Path | None, earlier: str, **given: Any) -> int:
     """Train once, as a sweep of one trial.
 
-    The spec's search is left out. With one worker it runs in this process, without Ray.
+    The spec's search is checked and not used. With one worker it runs in this process, without Ray.
     """
     if (spec is None) != bool(earlier):
         raise click.UsageError("give either SPEC or --from NAME")

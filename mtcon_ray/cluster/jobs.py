@@ -53,9 +53,9 @@ def in_job() -> bool:
     return VERSIONS_VARIABLE in os.environ
 
 
-def way_on(name: str) -> str:
-    """Returns the command to continue a sweep of this name, in words."""
-    return resume_line(name, submitted=in_job())
+def way_on(folder: Path) -> str:
+    """Returns the command to continue the sweep in this folder, in words."""
+    return resume_line(folder.name, None if in_job() else folder.parents[1])
 
 
 def job_variables(environ: dict[str, str], command: list[str]) -> dict[str, str]:
@@ -251,7 +251,7 @@ class Jobs:
             reason = "\n  ".join((job.message or "no reason").strip().splitlines()[-REASON_LINES:])
             raise MtconError(
                 f"job {job_id} ended without an exit code; to continue: "
-                f"{resume_line(job.sweep or 'NAME', submitted=True)}. Ray says:\n  {reason}"
+                f"{resume_line(job.sweep or 'NAME', None)}. Ray says:\n  {reason}"
             )
         return {"SUCCEEDED": 0, "STOPPED": INTERRUPTED}.get(job.status, job.exit_code or 1)
 

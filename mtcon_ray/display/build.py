@@ -164,7 +164,7 @@ def epochs_figure(results: SweepResults) -> bytes:
             curves[plotting.standing(trial, winner)] += [*finite, GAP]
         looks = {kind: look for kind, look in STANDINGS.items() if curves[kind]}
         for kind, look in looks.items():
-            drawn = {"marker": "", "linewidth": 2.4 if kind == plotting.WINNER else 1.3}
+            drawn = {"marker": ".", "linewidth": 2.4 if kind == plotting.WINNER else 1.3}
             axes.plot(*zip(*curves[kind], strict=True), **look | drawn)
         axes.set_xlabel("epoch")
         axes.set_ylabel(f"{results.labels.objective} (fraction)")

@@ -137,7 +137,7 @@ class Console(Callbacks, AbstractContextManager["Console"]):
 
     def __exit__(self, *exception: object) -> None:
         if self._progress:
-            self._log(f"{self._progress.name} ended: {self._progress.standing_text()}")
+            self._log(f"{self._progress.name} ended: {self._progress.standing_text(running=False)}")
         if self._live:
             self._live.stop()
         if self._terminal.notebook:

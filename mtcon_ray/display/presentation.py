@@ -3,10 +3,13 @@
 import json
 import math
 import re
+import shlex
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mtcon_ray.base import metrics
+from mtcon_ray.base.paths import shown
 
 # Only for annotations: `printable` is needed by `mtcon-ray --help`, which must not load torch.
 if TYPE_CHECKING:
@@ -167,15 +170,15 @@ def configuration_text(params: Mapping[str, Any]) -> str:
     return one_line(text) or "no searched fields"
 
 
-def resume_line(name: str, *, submitted: bool = False) -> str:
-    """Returns how a user resumes a stopped sweep, which a job of `mtcon-ray submit` may have begun.
+def resume_line(name: str, root: Path | None) -> str:
+    """Returns how a user resumes a stopped sweep. Without a root `mtcon-ray submit` began it.
 
-    >>> resume_line("mine", submitted=True)
+    >>> resume_line("mine", None)
     'repeat `mtcon-ray submit` with --name mine'
     """
-    if submitted:
+    if root is None:
         return f"repeat `mtcon-ray submit` with --name {name}"
-    return f"repeat the command with --name {name} --resume"
+    return f"`mtcon-ray resume {name} --root {shlex.quote(shown(root))}`"
 
 
 def objective_note(labels: metrics.Labels) -> str:

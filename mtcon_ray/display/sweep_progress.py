@@ -79,8 +79,8 @@ class SweepProgress:
         filled = int(width * done / max(1, done + self.epochs_left()))
         return "█" * filled + "░" * (width - filled)
 
-    def standing_text(self) -> str:
-        """Returns how many trials are done, the best value and the time left.
+    def standing_text(self, running: bool = True) -> str:
+        """Returns how many trials are done, the best value and, of a running sweep, the time left.
 
         The best value is among the finished trials, else among all.
         """
@@ -91,7 +91,8 @@ class SweepProgress:
         if best is not None:
             brackets = f" ({best.configuration})" if best.configuration else ""
             parts.append(f"best {accuracy_text(best.value)}{brackets}")
-        if done < self.plan.num_trials and (left := self.seconds_left()) is not None:
+        left = self.seconds_left()
+        if running and done < self.plan.num_trials and left is not None:
             parts.append(f"about {duration_text(left)} left")
         return "; ".join(parts)
 

@@ -23,6 +23,7 @@ from mtcon_ray.data.image_names import ROW_ENDINGS
 from mtcon_ray.data.sources import DataSource
 from mtcon_ray.data.sources.files import FilesSource
 from mtcon_ray.export.encoder import BATCH_SIZE, TrainedEncoder
+from mtcon_ray.export.search import NETWORK
 from mtcon_ray.spec.data.base import DataSpec, FilesSpec
 from mtcon_ray.spec.data.own import FolderSpec, TableSpec
 from mtcon_ray.spec.run_spec import load_spec
@@ -101,8 +102,9 @@ def embed_images(
     """Writes the file `to` of all images, and returns {row: reason} of unreadable images.
 
     Its columns are `path`, `embedding` and `heads/<name>` of each head: lists of float32. An
-    unreadable image has a row of nulls. `model` identifies the network. The parts of an earlier run
-    count if model and images are the same. Raises StorageError if the disk is full.
+    unreadable image has a row of nulls. `model` identifies the network, also in the file. The
+    parts of an earlier run count if model and images are the same. Raises StorageError if the disk
+    is full.
     """
     parts, total = to.with_name(f"{to.name}.parts"), len(images.names)
     own = parts / images.key(model)
@@ -117,7 +119,7 @@ def embed_images(
                 pq.write_table(_rows(encoder, images, rows), stream)
         callbacks.on_embed(min(at + BATCH_SIZE, total), total)
     schema, unreadable = pq.read_schema(files[0]), dict[int, str]()
-    schema = schema.remove(schema.get_field_index(REASON))
+    schema = schema.remove(schema.get_field_index(REASON)).with_metadata({NETWORK: model})
     with whole_file(to) as stream, pq.ParquetWriter(stream, schema) as writer:
         for at, file in files.items():
             table = pq.read_table(file)

@@ -16,6 +16,7 @@ from torch import Tensor
 from mtcon_ray.errors import DataError, nearest
 
 PATH = "path"
+NETWORK = b"mtcon.network"  # in the file's metadata
 EMBEDDING = pa.list_(pa.float32())
 BLOCK = 4096  # rows in memory at once
 
@@ -28,16 +29,19 @@ class Neighbour(NamedTuple):
     similarity: float
 
 
-def search(file: Path, column: str, queries_QD: Tensor, k: int) -> list[list[Neighbour]]:
+def search(
+    file: Path, column: str, queries_QD: Tensor, k: int, model: str
+) -> list[list[Neighbour]]:
     """Returns the k nearest images of each query by cosine similarity, the nearest first.
 
     `column` is `embedding` or `heads/<name>`. Images without a finite embedding are left out.
-    Raises DataError if the file is no Parquet file with this column, of the width of the queries.
+    `model` identifies the network of the queries. Raises DataError if the file is no Parquet file
+    with this column, of the width of the queries, or holds embeddings of another network.
     """
     queries_QD = F.normalize(queries_QD.double(), dim=1)
     nearest_Qk: list[list[Neighbour]] = [[] for _ in queries_QD]
     try:
-        for rows, paths, near_ND in _blocks(file, column, queries_QD.shape[1]):
+        for rows, paths, near_ND in _blocks(file, column, queries_QD.shape[1], model):
             cosine_QN = queries_QD @ F.normalize(near_ND.double(), dim=1).T
             for found, cosine_N in zip(nearest_Qk, cosine_QN, strict=True):
                 # Earlier rows first: of equal similarities a stable sort keeps them.
@@ -50,12 +54,17 @@ def search(file: Path, column: str, queries_QD: Tensor, k: int) -> list[list[Nei
     return nearest_Qk
 
 
-def _blocks(file: Path, column: str, width: int) -> Iterator[tuple[list[int], list[Any], Tensor]]:
+def _blocks(
+    file: Path, column: str, width: int, model: str
+) -> Iterator[tuple[list[int], list[Any], Tensor]]:
     """Yields the rows of each block with finite embeddings, their paths, and the embeddings.
 
-    Raises DataError if the file lacks the columns of `embed`, or embeddings have another width.
+    Raises DataError as `search`.
     """
     parquet = pq.ParquetFile(file)
+    # Another program's copy of the file may lack the metadata.
+    if (parquet.schema_arrow.metadata or {}).get(NETWORK, model.encode()) != model.encode():
+        raise DataError(f"{file} holds embeddings of another network; repeat `mtcon-ray embed`")
     fields = list(parquet.schema_arrow)
     kinds = {name: [f.type for f in fields if f.name == name] for name in (PATH, column)}
     if kinds != {PATH: [pa.string()], column: [EMBEDDING]}:

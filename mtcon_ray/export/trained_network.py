@@ -36,8 +36,9 @@ def open_checkpoint(
 ) -> Evaluation:
     """Returns the evaluation of a checkpoint on the data of its spec, with overrides applied.
 
-    The encoder computes in float32. Overrides read `a.b=value` and may change the sections data,
-    evaluate and resources. Also sets torch's number of threads to resources.cpus.
+    A note tells if the data differ from the training's. The encoder computes in float32. Overrides
+    read `a.b=value` and may change the sections data, evaluate and resources. Also sets torch's
+    number of threads to resources.cpus.
 
     Raises CheckpointError if the checkpoint cannot be read, SpecError if an override is invalid,
     DataError or ResourceError if the data or a device cannot be used.
@@ -63,6 +64,12 @@ def open_checkpoint(
         progress=callbacks.on_decode,
         on_download=callbacks.on_download,
     )
+    own = path.name != CARD_FILE and "data" not in changed
+    if own and dataset.fingerprint != checkpoint.load(path)["fingerprint"]:
+        callbacks.on_note(
+            "warning: the data have changed since the training, so test images may have been "
+            "trained on; restore the table and the images for the scores of unseen images"
+        )
     torch.set_num_threads(spec.resources.cpus)
     return Evaluation(network.to(device), dataset, spec, device)
 

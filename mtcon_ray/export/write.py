@@ -105,7 +105,7 @@ def _write(model: ExportedModel, heads: dict[str, Tensor], facts: dict[str, Any]
         (building / "README.md").write_text(card_text(facts), encoding="utf-8")
         os.rename(building, to)
     except OSError as error:
-        raise ResourceError(f"cannot write {to}: {error}; choose another --to") from None
+        raise ResourceError(f"cannot write {to}: {error}; choose another --out") from None
     finally:
         shutil.rmtree(building, ignore_errors=True)
 

@@ -22,11 +22,11 @@ FREE_ON_RESUME = ("resources", "tracking", "storage", *(f"search.{name}" for nam
 
 
 def check_folder(
-    folder: Path, spec: RunSpec, *, resume: bool, way_on: Callable[[str], str]
+    folder: Path, spec: RunSpec, *, resume: bool, way_on: Callable[[Path], str]
 ) -> None:
     """Checks that a sweep can begin in a folder, or be resumed there.
 
-    `way_on` returns the command to resume a sweep by its name. Raises SweepError if a new name is
+    `way_on` returns the command to resume the sweep in a folder. Raises SweepError if a new name is
     taken. Raises SweepError if a resumed folder does not exist, began under another name, or has
     another spec, and for records without a spec.
     """
@@ -39,7 +39,7 @@ def check_folder(
     if not resume:
         if is_there:
             raise SweepError(
-                f"sweep {name!r} exists already under {among}; to continue it: {way_on(name)}; "
+                f"sweep {name!r} exists already under {among}; to continue it: {way_on(folder)}; "
                 "for a new one: give another --name"
             )
         return

@@ -235,7 +235,7 @@ class _Sweep:
     def _finish(self) -> SweepResults:
         tags = {}
         if reason := self.driver.finish():
-            reason = f"{reason}; to continue: {way_on(self.folder.name)}"
+            reason = f"{reason}; to continue: {way_on(self.folder)}"
             self.driver.callbacks.on_note(reason)
             tags["mtcon.reason"] = reason
         stored.fetch_trials(self.folder, [paths.PREDICTIONS_FILE])
@@ -257,5 +257,5 @@ class _Sweep:
         self.driver.callbacks.on_abort(str(self._stopped(reason)))
 
     def _stopped(self, reason: str) -> MtconError:
-        text = f"{reason}; checkpoints are kept; to continue: {way_on(self.folder.name)}"
+        text = f"{reason}; checkpoints are kept; to continue: {way_on(self.folder)}"
         return Interrupted(f"stopped by {text}") if reason.startswith("SIG") else MtconError(text)

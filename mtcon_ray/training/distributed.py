@@ -68,9 +68,7 @@ def parallelise(network: Network, ranks: Ranks, *, batch_norm: str) -> nn.Module
     if ranks.world == 1 or not any(p.requires_grad for p in network.parameters()):
         return network
     forward = DistributedDataParallel(
-        network,
-        gradient_as_bucket_view=True,
-        find_unused_parameters=network.skips_parameters,
+        network, gradient_as_bucket_view=True, find_unused_parameters=network.skips_parameters
     )
     # DDP must not broadcast rank 0's buffers (running moments) before each forward: with local
     # batch norm each rank has its own, with global they are equal already. Set as an attribute,

@@ -148,7 +148,7 @@ def test_no_image_column_is_an_error_with_a_hint(tmp_path: Path) -> None:
     """As in HAM10000 and APTOS. A class may be the name of another image by chance."""
     (tmp_path / "0.png").touch()
     csv = tmp_path / "labels.csv"
-    csv.write_text("\n".join(["stars,name", *(f"{i % 3},{i}" for i in range(60))]))
+    csv.write_text("\n".join(["stars,id,name", *(f"{i % 3},x{i},{i}" for i in range(60))]))
     hint = "'0' exists as '0.png': column 'name' must hold paths"
     with pytest.raises(DataError, match=f"column with the images' paths.*\n{hint}"):
         infer_columns(csv, tmp_path)

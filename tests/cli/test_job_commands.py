@@ -104,7 +104,7 @@ def test_a_sweep_of_this_machine_is_stopped_by_its_name(folder: Path, tmp_path: 
         assert some(driver.stdout).readline() == "locked\n"
         told = run(*stop).stdout
     assert driver.returncode == -signal.SIGTERM
-    assert told.endswith("small-1 has ended; to continue: `mtcon-ray resume small-1`\n")
+    assert told.endswith(f"to continue: `mtcon-ray resume small-1 --root {tmp_path}`\n")
     assert run(*stop).stdout == "small-1 is not running\n"
 
 

@@ -96,7 +96,7 @@ def test_status_ranks_and_says_how_to_go_on(invoke: Invoke, sweep: Path) -> None
     assert order == ["trial-0000", "trial-0001", "trial-0002"]
     assert "stopped early" in lines[3]
     assert "Diverged: loss is nan" in lines[4]
-    assert lines[-1].endswith("--name tiny-1 --resume")
+    assert lines[-1] == f"to continue: `mtcon-ray resume tiny-1 --root {sweep.parents[1]}`"
     reason = "search.max_hours 2 is reached: 3 of 9 trials have ended"
     RunLog(sweep).append(Ended(status="FINISHED", tags={"mtcon.reason": reason}))
     lines = invoke("status", "tiny-1").stdout.splitlines()
@@ -159,11 +159,12 @@ def test_train_is_a_sweep_of_one_trial(invoke: Invoke, spec: Path, tmp_path: Pat
     status = json.loads(invoke("status", "tiny-1", "--json").stdout)
     assert (status["state"], status["num_trials"]) == ("finished", 1)
     assert status["trials"][0]["checkpoint"] == str(checkpoint)
-    measured = invoke("evaluate", checkpoint, "--json")
+    measured = invoke("evaluate", "tiny-1", "--json")
     assert {"test/accuracy/shape", "heldout/knn/mark"} <= json.loads(measured.stdout).keys()
-    again = invoke("train", spec, "--name", "tiny-1", "--resume")
-    assert "tiny-1 has ended already, with all its trials" in again.stdout
-    told = {"tiny-1": "--name tiny-1 --resume", "My Sweep": "a name must be lower case letters"}
+    ended = invoke("train", spec, "--name", "tiny-1", "--resume")
+    assert "tiny-1 has ended already, with all its trials" in ended.stdout
+    again = f"`mtcon-ray resume tiny-1 --root {tmp_path}`"
+    told = {"tiny-1": again, "My Sweep": "a name must be lower case letters"}
     for name, error in told.items():
         assert error in refused("train", spec, "--name", name, "--root", tmp_path)
 

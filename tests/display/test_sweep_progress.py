@@ -46,6 +46,7 @@ def test_time_left_at_the_pace_so_far() -> None:
         report(sweep, trial, 2, 4, None)
     assert sweep.seconds_left() == pytest.approx((2 + 2 + 4) * 2 / 2)
     assert sweep.standing_text() == "0/3 done; about 0:08 left"
+    assert sweep.standing_text(running=False) == "0/3 done"
     sweep = sweep_of(2, 8, "a")
     report(sweep, "a", 2, 2, None)
     sweep.end("a", Status.PRUNED, 0.1)

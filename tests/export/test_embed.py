@@ -21,7 +21,7 @@ from mtcon_ray.data.decoding import decode_image
 from mtcon_ray.errors import CheckpointError, DataError
 from mtcon_ray.export import embed
 from mtcon_ray.export.embed import data_at, embed_images, open_images
-from mtcon_ray.export.search import search
+from mtcon_ray.export.search import NETWORK, search
 from mtcon_ray.records.stored import find_network
 from mtcon_ray.spec.run_spec import parse_spec
 from mtcon_ray.sweep.run import train_once
@@ -103,6 +103,10 @@ def test_tables_and_specs_name_images_too(root: Path, tmp_path: Path) -> None:
         "--to", file,
     )  # fmt: skip
     assert pq.read_table(file)["path"].to_pylist() == ["b/01.png", "00.png"]
+    none = tmp_path / "none.parquet"
+    told = run(root, "embed", "one", tmp_path / "t.csv", "--column", "photo", "--to", none, code=2)
+    assert "name their folder by --images" in told
+    assert not none.exists()
     (tmp_path / "s.yaml").write_text(json.dumps({**specs.TINY, "version": 1, "name": "more"}))
     run(root, "embed", "one", tmp_path / "s.yaml", "--to", file)
     assert pq.read_table(file)["path"].to_pylist() == [str(i) for i in range(120)]
@@ -148,7 +152,7 @@ def test_the_nearest_images_are_those_of_all_pairs(
     monkeypatch.setattr("mtcon_ray.export.search.BLOCK", 5)
     photos, file = root.parent / "photos", tmp_path / "out.parquet"
     run(root, "embed", "one", photos, "--to", file)
-    frame = pd.read_parquet(file)
+    frame, digest = pd.read_parquet(file), pq.read_schema(file).metadata[NETWORK].decode()
     x = torch.nn.functional.normalize(torch.tensor(np.stack([*frame["heads/shape"]])).double())
     expected = (x @ x.T).argsort(dim=1, descending=True, stable=True)[:, :7]
     table = pq.read_table(file)
@@ -156,16 +160,18 @@ def test_the_nearest_images_are_those_of_all_pairs(
     nothing = table.slice(0, 1).set_column(2, "heads/shape", unread)
     assert table.column_names[2] == "heads/shape"
     pq.write_table(pa.concat_tables([nothing, table, table]), tmp_path / "twice.parquet")
-    twice = search(tmp_path / "twice.parquet", "heads/shape", x[:1], 4)[0]
+    twice = search(tmp_path / "twice.parquet", "heads/shape", x[:1], 4, digest)[0]
     first, second = expected[0, :2].tolist()
     assert [n.row for n in twice] == [1 + first, 1 + NUM + first, 1 + second, 1 + NUM + second]
-    found = search(file, "heads/shape", x, 7)
+    found = search(file, "heads/shape", x, 7, digest)
     named = [[(i, frame["path"][i]) for i in rows] for rows in expected.tolist()]
     assert [[(n.row, n.path) for n in group] for group in found] == named
     with pytest.raises(DataError, match=r"a column 'heads/shap' .*; did you mean 'heads/shape'\?"):
-        search(file, "heads/shap", x, 1)
+        search(file, "heads/shap", x, 1, digest)
+    with pytest.raises(DataError, match="embeddings of another network"):
+        search(file, "heads/shape", x, 1, "other")
     with pytest.raises(DataError, match="must hold 3 numbers a row"):
-        search(file, "heads/shape", x[:, :3], 1)
+        search(file, "heads/shape", x[:, :3], 1, digest)
 
 
 LISTS = pa.list_(pa.float32())
@@ -187,17 +193,17 @@ def test_other_files_are_refused(table: Any, message: str, tmp_path: Path) -> No
     file = tmp_path / "a.parquet"
     file.write_text("x") if table is None else pq.write_table(pa.table(table), file)
     with pytest.raises(DataError, match=message):
-        search(file, "embedding", torch.ones(1, 2), 1)
+        search(file, "embedding", torch.ones(1, 2), 1, "")
 
 
 def test_rows_without_finite_numbers_are_left_out(tmp_path: Path) -> None:
     rows = [[math.nan, 1.0], None, [None, 1.0], [1.0, 0.0]]
     table = {"path": ["a", "b", None, "d"], "embedding": pa.array(rows, LISTS)}
     pq.write_table(pa.table(table), tmp_path / "a.parquet")
-    (found,) = search(tmp_path / "a.parquet", "embedding", torch.tensor([[1.0, 0.0]]), 9)
+    (found,) = search(tmp_path / "a.parquet", "embedding", torch.tensor([[1.0, 0.0]]), 9, "")
     assert [tuple(each) for each in found] == [(3, "d", 1.0)]
     pq.write_table(pa.table(table).slice(0, 3), tmp_path / "a.parquet")
-    assert search(tmp_path / "a.parquet", "embedding", torch.ones(1, 2), 9) == [[]]
+    assert search(tmp_path / "a.parquet", "embedding", torch.ones(1, 2), 9, "") == [[]]
 
 
 def test_neighbours_as_a_table_json_and_a_page(root: Path, tmp_path: Path) -> None:

@@ -1,14 +1,16 @@
 """Tests of the evaluation of a checkpoint."""
 
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
-from unittest.mock import Mock
+from unittest.mock import Mock, patch
 
 import pytest
 import torch
 
 from mtcon_ray.base.callbacks import Callbacks
+from mtcon_ray.data.dataset import Dataset, open_dataset
 from mtcon_ray.errors import SpecError
 from mtcon_ray.export import trained_network
 from mtcon_ray.export.trained_network import evaluate_checkpoint, load_network
@@ -17,6 +19,10 @@ from mtcon_ray.spec.run_spec import RunSpec, parse_spec, with_values
 from mtcon_ray.sweep.run import train_once
 from tests import specs
 from tests.models.test_weights import fill_cache
+
+
+def changed_data(*arguments: Any, **options: Any) -> Dataset:
+    return replace(open_dataset(*arguments, **options), fingerprint="another")
 
 
 @pytest.fixture
@@ -32,6 +38,10 @@ def test_checkpoint_is_measured_again_also_on_other_labels(spec: RunSpec, tmp_pa
     best = results.folder_of(result) / "model.pt"
     overrides = ["evaluate.bootstrap=30", "data.held_out=[mark]", "data.tasks=[colour]"]
     values = evaluate_checkpoint(best, root=tmp_path, overrides=overrides, callbacks=Callbacks())
+    note = Mock()
+    with patch.object(trained_network, "open_dataset", changed_data):
+        evaluate_checkpoint(best, root=tmp_path, callbacks=Mock(on_note=note))
+    assert "the data have changed since the training" in note.call_args.args[0]
     accuracies = {name for name in values if "/accuracy/" in name}
     assert accuracies == {"test/accuracy/colour", "heldout/accuracy/mark"}
     assert result.status == "FINISHED"

@@ -3,6 +3,7 @@
 import json
 import re
 import sys
+from functools import reduce
 from pathlib import Path
 from typing import Any
 
@@ -92,17 +93,17 @@ def assert_same(found: np.ndarray, expected: torch.Tensor) -> None:
 def read_pt2(folder: Path, images: np.ndarray | Path, tmp_path: Path) -> Found:
     """Returns the outputs of the README.md's code for images or a file. Warnings are errors."""
     page = (folder / "README.md").read_text(encoding="utf-8")
-    shown, opening, several = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    opening, shown, several = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
     if isinstance(images, Path):
-        opening = opening.replace("photograph.jpg", str(images))
         Image.new("RGB", (20, 90)).save(other := tmp_path / "other.png")
-        shown += f"paths = {[str(images), str(other)]}\n{several}"
-        shown += "assert (embeddings[0] == found['embedding'][0].numpy()).all()\n"
+        shown += several + "assert (embeddings[0] == found['embedding'][0].numpy()).all()\n"
+        names = {"photograph.jpg": str(images), "another.jpg": str(other)}
     else:
         np.save(tmp_path / "images.npy", images)
-        opening = "import numpy; images = numpy.load(sys.argv[2])\n"
+        opening, names = "import numpy; images = numpy.load(sys.argv[2])\n", {}
+    code = reduce(lambda text, name: text.replace(*name), names.items(), opening + shown)
     processes.run(
-        [sys.executable, "-W", "error", "-W", TORCH_2_11, "-c", READ + opening + shown + SAVE_PT2,
+        [sys.executable, "-W", "error", "-W", TORCH_2_11, "-c", READ + code + SAVE_PT2,
          str(folder), str(tmp_path / "images.npy"), str(tmp_path / "found.npz")],
         cwd=tmp_path, env={"PATH": "", "OMP_NUM_THREADS": "1"},
     )  # fmt: skip

@@ -131,6 +131,7 @@ def test_overrides_are_yaml_values_at_paths(tmp_path: Path) -> None:
     ("text", "message"),
     [
         ("name: [", "not valid YAML"),
+        ("name: a\ndata:\n \tkind: x", "indent line 3 with spaces in place of tabs"),
         ("- a", "must hold a mapping of sections, got list"),
         ("# " + "x" * 1_100_000, "a readable YAML file: .* at most 1,000,000 are read"),
     ],

@@ -62,8 +62,8 @@ def test_a_sweep_without_time_left_ends_with_its_report(begun: Path, tmp_path: P
     assert isinstance(end, Ended)
     assert (end.status, end.tags["mtcon.winner"]) == ("FINISHED", "trial-0000")
     assert end.tags["mtcon.reason"] == (
-        "search.max_hours 1e-09 is reached: 1 of 3 trials have ended; to continue: repeat the "
-        "command with --name s-1 --resume"
+        "search.max_hours 1e-09 is reached: 1 of 3 trials have ended; to continue: "
+        f"`mtcon-ray resume s-1 --root {tmp_path}`"
     )
 
 

@@ -28,7 +28,7 @@ from mtcon_ray.data.table_file import (
     read_table_file,
 )
 from mtcon_ray.errors import DataError
-from mtcon_ray.spec.data.own import SPLIT_COLUMN, TableSpec
+from mtcon_ray.spec.data.own import SEPARATORS, SPLIT_COLUMN, TableSpec
 
 # Bounds on the cost of a hint: each file takes a system call, slow on network file systems.
 NUM_TRIED, MAX_LISTED = 20, 100_000
@@ -134,7 +134,21 @@ class TableSource(FilesSource):
         names, group, found = Column.of(self.names), self.spec.group_column, []
         fault = "are in more than one split: accuracies will be too high"
         if repeats := len(names) - len(names.texts):
-            found.append(f"{repeats} rows of {self.table.path} repeat the image of another row")
+            row = np.delete(np.arange(len(names)), np.unique(names.codes, return_index=True)[1])[0]
+            found.append(
+                f"{repeats} rows of {self.table.path} repeat the image of another row, the first: "
+                f"{self.describe(row)}"
+            )
+        own = self.spec.multi_hot_separator
+        for column in filter(self.table.columns.get, map(str, self.spec.multi_hot.values())):
+            texts = self.table.columns[column].texts
+            counts = {s: sum(s in text for text in texts) for s in (own, *SEPARATORS)}
+            other = max(counts, key=counts.__getitem__)
+            if not counts[own] and 2 * counts[other] >= len(texts):
+                found.append(
+                    f"no cell of column {column!r} has {own!r} between names, most have {other!r}: "
+                    f"set data.multi_hot_separator to {other!r}"
+                )
         columns = {"images": names}
         if group is not None:
             columns[f"groups of {group!r}"] = self.table.column(group)

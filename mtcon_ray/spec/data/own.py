@@ -9,6 +9,7 @@ from mtcon_ray.base.registry import LocalPath, PathOrUrl, Text
 from mtcon_ray.spec.data.base import MAX_LABELS, SOURCES, DataSpec, DrawnSplitSpec, HeldOut
 
 LIST_SEPARATOR = "|"  # unless the spec names another
+SEPARATORS = (LIST_SEPARATOR, ";", ",")  # as tables often have them
 ARCHIVES = (".tar", ".tar.gz", ".tgz")
 SPLIT_COLUMN = "split"
 

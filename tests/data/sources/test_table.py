@@ -1,5 +1,6 @@
 """Tests of the table source with valid and invalid CSV files and images, and of its splits."""
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -159,9 +160,18 @@ def test_images_and_groups_in_two_splits_are_warned_of(files: Any) -> None:
     files.frame.loc[[3, 2], "image"] = ["0.jpg", "1.jpg"]
     files.frame["shoe"] = ["x" if row in (0, 4) else "" for row in range(20)]
     warnings = labels_of(files.spec(group_column="shoe")).warnings
-    assert warnings[0].startswith("2 rows of ")
+    assert re.fullmatch("2 rows of .* the first: row 4, 1.jpg", warnings[0])
     assert warnings[1].startswith("1 images are in more than one split")
     assert warnings[2].startswith("1 groups of 'shoe' are in more than one split")
+
+
+def test_another_separator_than_the_table_s_is_warned_of(files: Any) -> None:
+    files.frame["tags"] = ["red;soft" if row % 3 else "soft" for row in range(20)]
+    spec = files.spec(multi_hot={"tags": "tags"}, tasks=["tags"])
+    told = labels_of(spec).warnings
+    assert [text for text in told if "set data.multi_hot_separator to ';'" in text] == [told[0]]
+    right = spec.model_copy(update={"multi_hot_separator": ";"})
+    assert not any("separator" in text for text in labels_of(right).warnings)
 
 
 def test_attributes_in_the_celeba_format_are_joined_by_file_name(files: Any) -> None:

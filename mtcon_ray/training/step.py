@@ -26,7 +26,7 @@ from mtcon_ray.training.device import pick_autocast
 
 # The scale is halved at each overflowing gradient. Below this limit the scale is not the cause.
 LEAST_SCALE = 1e-4
-# The parts of a learner that change in a step. Teacher, average and scaler may be None.
+# The parts of a learner that change in a step. Teacher and average may be None.
 PARTS = ("network", "method", "teacher", "average", "optimizer", "scaler")
 
 
@@ -37,8 +37,8 @@ class Learner:
     `forward` is the network, or DDP around it. `teacher` is the momentum copy of the network, if
     the method has a teacher. `average` is the network averaged over the steps by `ema`, if the spec
     has `train.ema`. Only a fused optimizer can skip a step on the GPU.
-    With a `scaler` (float16) the loss is multiplied by its scale, which keeps gradients from
-    underflowing, and steps with an overflowing gradient are skipped.
+    With float16 the `scaler` is enabled: the loss is multiplied by its scale, which keeps gradients
+    from underflowing, and steps with an overflowing gradient are skipped.
     """
 
     network: Network
@@ -51,7 +51,7 @@ class Learner:
     teacher: Network | None = None
     average: Network | None = None
     ema: float | None = None
-    scaler: GradScaler | None = None
+    scaler: GradScaler = field(default_factory=lambda: GradScaler(enabled=False))
     watch: optimizers.Watch = field(default_factory=optimizers.Watch)
 
     def state(self) -> dict[str, Any]:
@@ -68,7 +68,7 @@ class Learner:
     def check(self) -> None:
         """Raises DivergedError if a loss or gradient was not finite. Waits for the device."""
         self.watch.check()
-        if self.scaler is not None and (scale := self.scaler.get_scale()) < LEAST_SCALE:
+        if (scale := self.scaler.get_scale()) < LEAST_SCALE:
             raise DivergedError(
                 f"gradient must be finite in float16 at a loss scale of {LEAST_SCALE:g} or more, "
                 f"got an overflow at every scale down to {scale:.2g}; use train.precision float32 "
@@ -100,7 +100,7 @@ def make_learner(
         teacher=None if method.momentum is None else deepcopy(network).requires_grad_(False),
         average=None if train.ema is None else deepcopy(network).requires_grad_(False),
         ema=train.ema,
-        scaler=GradScaler(device.type) if dtype == torch.float16 else None,
+        scaler=GradScaler(device.type, enabled=dtype == torch.float16),
     )
 
 
@@ -180,7 +180,7 @@ def gather(
 def compute_gradients(learner: Learner, views: Tensor | Chunks, batch: Batch) -> Update:
     """Leaves the gradient of the global loss in every `.grad`, the same on every rank.
 
-    With a scaler it is the gradient of the scaled loss.
+    In float16 it is the gradient of the scaled loss.
     """
     learner.optimizer.zero_grad(set_to_none=True)
     if not isinstance(views, Tensor) and len(views) == 1:
@@ -199,7 +199,7 @@ def backward(learner: Learner, z_by_head: dict[str, Tensor], batch: Batch) -> Up
     output = method.check(method(gather(z_by_head, learner.ranks, batch.num_items), batch))
     sigma_by_task = weighting.sigma_by_task()
     objective, weight_by_head = weighting(output.losses)
-    (objective if learner.scaler is None else learner.scaler.scale(objective)).backward()
+    learner.scaler.scale(objective).backward()
     detached = output._replace(losses={h: loss.detach() for h, loss in output.losses.items()})
     return Update(objective.detach(), detached, weight_by_head, sigma_by_task)
 
@@ -255,7 +255,7 @@ def update(
     """Makes an optimizer step at this learning rate, the step'th of num_steps, from 0.
 
     Causes no device synchronisation. From the first step with a non-finite gradient or loss on, no
-    parameter changes. With a scaler only the non-finite steps change none. `learner.check` then
+    parameter changes. In float16 only the non-finite steps change none. `learner.check` then
     raises an error. Call it before anything is saved.
     """
     prepare(learner, lr=lr, step=step, num_steps=num_steps)
@@ -278,21 +278,18 @@ def make_step(
     """
     optimizer, scaler = learner.optimizer, learner.scaler
     done = compute_gradients(learner, views, batch)
-    if scaler is not None:
-        scaler.unscale_(optimizer)
+    scaler.unscale_(optimizer)
     trained = [p for g in optimizer.param_groups for p in g["params"] if p.grad is not None]
     norm = get_total_norm([p.grad for p in trained])
-    learner.watch.see(norm, done.objective, step=step, is_scaled=scaler is not None)
+    learner.watch.see(norm, done.objective, step=step, is_scaled=scaler.is_enabled())
     optimizers.match_strides(trained)
     optimizers.start_momentum(optimizer)
     if learner.max_grad_norm is not None:
         clip_grads_with_norm_(trained, learner.max_grad_norm, norm)
-    if scaler is not None:
-        scaler.step(optimizer)
-        scaler.update()
-    else:
+    if not scaler.is_enabled():
         learner.watch.guard(optimizer)
-        optimizer.step()
+    scaler.step(optimizer)
+    scaler.update()
     learner.method.after_step(done.output)
     if learner.teacher is not None:
         # Not its buffers: the teacher's batch norms have running moments of their own.

@@ -79,7 +79,7 @@ def make_graph(learner: Learner, train: TrainSpec, device: torch.device) -> "Ste
     reasons = {
         "CUDA graphs need a GPU": device.type != "cuda",
         "the exchange of several workers cannot be captured": learner.ranks.world > 1,
-        "float16 scales its loss on the host": learner.scaler is not None,
+        "float16 scales its loss on the host": learner.scaler.is_enabled(),
         "train.chunk_size computes a step in parts": has_parts,
         "a plugin's optimizer may compute on the host": is_plugin,
     }

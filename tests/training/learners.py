@@ -34,7 +34,7 @@ def learner(*, max_grad_norm: float | None = None, autocast: torch.dtype | None 
     method = MTCon(MTCon.Spec(), problem("shape", "colour", head_dim=8))
     network = build_network(spec, method.make_network, seed=0)
     optimizer = make_optimizer(network, method, TrainSpec(momentum=0, weight_decay=0))
-    scaler = GradScaler("cpu") if autocast == torch.float16 else None
+    scaler = GradScaler("cpu", enabled=autocast == torch.float16)
     return Learner(
         network, network, method, optimizer, ALONE, autocast, max_grad_norm, scaler=scaler
     )

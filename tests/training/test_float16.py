@@ -8,14 +8,13 @@ import torch
 from mtcon_ray.data.dataset import Dataset
 from mtcon_ray.errors import DivergedError
 from mtcon_ray.training.step import update
-from tests.some import some
 from tests.training.learners import batches, learner, snapshot
 
 
 def test_a_scaled_loss_moves_parameters_as_far_as_without(dataset: Dataset) -> None:
     x_NCHW, batch = batches(dataset)(0)
     exact, scaled = learner(), learner(autocast=torch.float16)
-    some(scaled.scaler).load_state_dict({**some(scaled.scaler).state_dict(), "scale": 2.0**8})
+    scaled.scaler.load_state_dict({**scaled.scaler.state_dict(), "scale": 2.0**8})
     before = snapshot(exact.network)
     for one in (exact, scaled):
         update(one, x_NCHW, batch, lr=0.1, step=0, num_steps=9)
@@ -29,7 +28,7 @@ def test_a_scaled_loss_moves_parameters_as_far_as_without(dataset: Dataset) -> N
 def test_a_gradient_that_overflows_is_skipped_and_the_scale_halved(dataset: Dataset) -> None:
     """Until it does not overflow any more; at a scale that is not the cause, training ends."""
     make, one = batches(dataset), learner(autocast=torch.float16)
-    scaler = some(one.scaler)
+    scaler = one.scaler
     scaler.load_state_dict({**scaler.state_dict(), "scale": 2.0**30})
     before = snapshot(one.network)
     update(one, *make(0), lr=0.1, step=0, num_steps=99)

@@ -153,7 +153,7 @@ def test_a_cut_training_with_other_state_ends_bit_equal(
     list(start(tmp_path / "cut", spec, should_stop=stop_before(STEPS_PER_EPOCH + 1)))
     again = start(tmp_path / "cut", spec)
     assert again.step == STEPS_PER_EPOCH + 1
-    if again.learner.scaler is not None:
+    if again.learner.scaler.is_enabled():
         assert 1 < again.learner.scaler.get_scale() < 2.0**16, "it was halved before the cut"
     list(again)
     assert_same(again.learner.state(), whole.learner.state())

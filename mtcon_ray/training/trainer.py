@@ -145,7 +145,15 @@ class Trainer:
         with_model = self.spec.evaluate.select == "best"
         state, path, damage = checkpoint.load_newest(self.folder, with_model=with_model)
         if state is not None and path is not None:
-            self._restore(path, state)
+            checkpoint.check_same_training(path, state, self.spec, self.dataset.fingerprint)
+            with checkpoint.reading(path):
+                self.learner.restore(state)
+                self.step = int(state["step"])
+                self.best, self.best_epoch = state["best"], state["best_epoch"]
+                self.last = None if state["last"] is None else Progress(**state["last"])
+                self.lines = list(map(str, state["lines"]))
+                self._at_plateau = self.last is not None and self.last.done
+                self._tally = Tally(**state["tally"])
         self._last_is_whole = path is not None and path.name == LAST_FILE
         check_same(self.step, self.folder, self.ranks, self.device)
         if damage is None:
@@ -306,14 +314,3 @@ class Trainer:
             self._saved(self.folder / LAST_FILE, self.step)
         self._saved_at = self._timed_from = perf_counter()
         self._save_seconds = self._saved_at - begin
-
-    def _restore(self, path: Path, state: dict[str, Any]) -> None:
-        checkpoint.check_same_training(path, state, self.spec, self.dataset.fingerprint)
-        with checkpoint.reading(path):
-            self.learner.restore(state)
-            self.step = int(state["step"])
-            self.best, self.best_epoch = state["best"], state["best_epoch"]
-            self.last = None if state["last"] is None else Progress(**state["last"])
-            self.lines = list(map(str, state["lines"]))
-            self._at_plateau = self.last is not None and self.last.done
-            self._tally = Tally(**state["tally"])

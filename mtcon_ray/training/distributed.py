@@ -98,23 +98,26 @@ def average_gradients(module: nn.Module, ranks: Ranks) -> None:
 
 def any_rank(flag: bool, ranks: Ranks, device: torch.device) -> bool:
     """Returns whether the flag is set on any rank, the same on every rank."""
-    if ranks.world == 1:
-        return flag
-    flags = torch.tensor(int(flag), device=device)
-    dist.all_reduce(flags, op=dist.ReduceOp.MAX)
-    return bool(flags.item())
+    return bool(_greatest([int(flag)], ranks, device)[0])
 
 
 def check_same(step: int, folder: Path, ranks: Ranks, device: torch.device) -> None:
     """Raises ResourceError if the ranks have read checkpoints of different steps in a folder."""
-    extremes = torch.tensor([step, -step], device=device)
-    if ranks.world > 1:
-        dist.all_reduce(extremes, op=dist.ReduceOp.MAX)
-    if extremes[0] != -extremes[1]:
+    last, minus_first = _greatest([step, -step], ranks, device)
+    if last != -minus_first:
         raise ResourceError(
             f"the workers read different checkpoints in {folder}; put storage.root on a file "
             "system that all nodes share"
         )
+
+
+def _greatest(values: list[int], ranks: Ranks, device: torch.device) -> list[int]:
+    """Returns the greatest value of all ranks at each place. Waits for the ranks and the device."""
+    if ranks.world == 1:
+        return values
+    greatest = torch.tensor(values, device=device)
+    dist.all_reduce(greatest, op=dist.ReduceOp.MAX)
+    return greatest.tolist()
 
 
 class Agreement:
@@ -144,8 +147,7 @@ class Agreement:
         # first exchange follows after one step, because the rate is not known before.
         seconds = max(perf_counter() - self._began, 1e-9)
         interval = max(1, int(self._steps * EXCHANGE_SECONDS / seconds))
-        exchanged = torch.tensor([int(self._question()), -interval], device=self._device)
-        dist.all_reduce(exchanged, op=dist.ReduceOp.MAX)
-        answer, longest = exchanged.tolist()
-        self._began, self._steps, self._interval = perf_counter(), 0, -longest
+        mine = [int(self._question()), -interval]
+        answer, minus_least = _greatest(mine, self._ranks, self._device)
+        self._began, self._steps, self._interval = perf_counter(), 0, -minus_least
         return bool(answer)

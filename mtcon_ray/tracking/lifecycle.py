@@ -35,11 +35,24 @@ class Lifecycle:
             self._callbacks.on_note(f"warning: {warning}")
 
     def close(self, *, stopped: bool) -> None:
-        """Sends the remaining events, for a shorter time after a stop, and ends the sender."""
+        """Sends the remaining events, for a shorter time after a stop, and ends the sender.
+
+        Shows the records refused by MLflow, and the command to send the rest.
+        """
         try:
             self.sender.close(STOPPED_DRAIN_SECONDS if stopped else DRAIN_SECONDS)
         finally:  # also after a second signal
-            self._tell()
+            if refused := self.sender.refused:
+                self._callbacks.on_note(
+                    f"MLflow refused {len(refused)} records ({refused[0]}); "
+                    f"they stay in {event_file(self.folder)}"
+                )
+            if self.sender.pending():
+                why = "tracking.offline is set" if self._offline else self.sender.reason
+                self._callbacks.on_note(
+                    f"not all is in MLflow ({why}); nothing is lost: send the rest with "
+                    f"{sync_command(self.folder)}"
+                )
 
     def send_rest(self) -> None:
         """Sends the events left unsent by a kill or an outage, and waits as at the end of a sweep.
@@ -51,17 +64,3 @@ class Lifecycle:
             self._callbacks.on_phase("sending to MLflow")
             self.sender.start()
             self.close(stopped=False)
-
-    def _tell(self) -> None:
-        """Shows the records refused by MLflow, and the command to send the rest."""
-        if refused := self.sender.refused:
-            self._callbacks.on_note(
-                f"MLflow refused {len(refused)} records ({refused[0]}); "
-                f"they stay in {event_file(self.folder)}"
-            )
-        if self.sender.pending():
-            why = "tracking.offline is set" if self._offline else self.sender.reason
-            self._callbacks.on_note(
-                f"not all is in MLflow ({why}); nothing is lost: send the rest with "
-                f"{sync_command(self.folder)}"
-            )

@@ -206,8 +206,7 @@ def read_weights(path: Path) -> State:
     items = state.items() if isinstance(state, dict) else [(state, state)]
     if not all(isinstance(key, str) and isinstance(value, Tensor) for key, value in items):
         raise _refused(f"{path} holds something other than tensors by name")
-    found: State = state
-    return found
+    return dict(state)
 
 
 def _refused(problem: str) -> CheckpointError:

@@ -36,9 +36,8 @@ class TorchvisionEncoder(LibraryEncoder):
             # The network and not the file, since keys of old files are renamed on loading. It draws
             # random parameters first, which must not change the parameters of the heads.
             with torch.random.fork_rng(devices=[]):
-                net = published().get_model(spec.network, weights=found, progress=False)
-            state: State = net.state_dict()
-            return state
+                net: nn.Module = published().get_model(spec.network, weights=found, progress=False)
+            return net.state_dict()
         # A truncated download has the wrong hash (RuntimeError). No network, full disk: OSError.
         except (OSError, RuntimeError) as error:
             raise SpecError(

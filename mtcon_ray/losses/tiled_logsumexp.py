@@ -32,8 +32,9 @@ ROOM = {torch.float32: 65.0, torch.float64: 600.0}
 def log_sums(z_HND: Tensor, inverse_temperature_H: Tensor) -> Tensor:
     """Returns every row's logsumexp, [H, N], in float32 or float64, for N of at least 2."""
     x_HND = z_HND * inverse_temperature_H.sqrt()[:, None, None]
-    fit = exponents_fit(x_HND.square().sum(dim=2))
-    return _by_tiles(x_HND) if fit else _by_strips(x_HND)
+    if exponents_fit(x_HND.square().sum(dim=2)):
+        return _by_tiles(x_HND)
+    return torch.cat([logits_HIN.logsumexp(dim=2) for _, logits_HIN in _strips(x_HND)], dim=1)
 
 
 def rows_gradient(
@@ -90,10 +91,6 @@ def _tiles(x_HND: Tensor) -> Iterator[tuple[int, slice, slice, Tensor]]:
                 if i == j:
                     e_IJ.fill_diagonal_(0)
                 yield h, i, j, e_IJ
-
-
-def _by_strips(x_HND: Tensor) -> Tensor:
-    return torch.cat([logits_HIN.logsumexp(dim=2) for _, logits_HIN in _strips(x_HND)], dim=1)
 
 
 def _gradient_by_strips(x_HND: Tensor, logsumexp_HN: Tensor, u_HN: Tensor) -> Tensor:

@@ -14,7 +14,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from pathlib import Path
 from textwrap import shorten
-from typing import Any
+from typing import Any, cast
 
 import torch
 from safetensors.torch import load_file, save_file
@@ -86,8 +86,7 @@ class LibraryEncoder(Encoder):
 
     def forward(self, x_NCHW: Tensor) -> Tensor:
         """Returns pooled features, [N, width]."""
-        h_ND: Tensor = self.net(x_NCHW)
-        return h_ND
+        return cast(Tensor, self.net(x_NCHW))
 
     def check_images(self, view_size: int) -> None:
         try:

@@ -3,7 +3,7 @@
 TResNet: Ridnik et al. 2020, arXiv:2003.13630.
 """
 
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import nn
@@ -29,8 +29,7 @@ class Timm(LibraryEncoder):
         with torch.random.fork_rng(devices=[]):
             net = _create(spec, pretrained=True)
         net.reset_classifier(0)
-        state: State = net.state_dict()
-        return state
+        return cast(State, net.state_dict())
 
     def __init__(self, spec: TimmSpec) -> None:
         super().__init__(spec)

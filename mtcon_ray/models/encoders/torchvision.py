@@ -79,7 +79,6 @@ class Torchvision(TorchvisionEncoder):
 class _ResNet(TorchvisionEncoder):
     def __init__(self, spec: encoders.ResNetSpec) -> None:
         super().__init__(spec)
-        device = torch.get_default_device()
         # On the meta device no weights are drawn, so removed layers do not change a seed's weights.
         with torch.device("meta"):
             net = published().get_model(spec.name)
@@ -90,7 +89,7 @@ class _ResNet(TorchvisionEncoder):
         if isinstance(spec, encoders.ResNet18Spec) and spec.stages == 3:
             self.width, self.left_out = 256, ("fc.", "layer4.")
             net.layer4 = nn.Identity()
-        self.net = net.to_empty(device=device)
+        self.net = net.to_empty(device=torch.get_default_device())
         for module in net.modules():
             # This draws convolutions too. Without it, the weights of every seed would change.
             if isinstance(module, nn.Conv2d | nn.BatchNorm2d):

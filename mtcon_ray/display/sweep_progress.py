@@ -91,8 +91,7 @@ class SweepProgress:
         if best is not None:
             brackets = f" ({best.configuration})" if best.configuration else ""
             parts.append(f"best {accuracy_text(best.value)}{brackets}")
-        left = self.seconds_left()
-        if running and done < self.plan.num_trials and left is not None:
+        if running and done < self.plan.num_trials and (left := self.seconds_left()) is not None:
             parts.append(f"about {duration_text(left)} left")
         return "; ".join(parts)
 

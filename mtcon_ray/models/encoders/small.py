@@ -48,14 +48,16 @@ class Block(nn.Module):
         super().__init__()
         stride = width // before
         self.conv1, self.bn1 = conv_norm(before, width, stride=stride)
+        self.relu = nn.ReLU(inplace=True)
         self.conv2, self.bn2 = conv_norm(width, width)
         self.downsample = None if stride == 1 else conv_norm(before, width, kernel=1, stride=stride)
 
     def forward(self, x_NCHW: Tensor) -> Tensor:
-        h_NDHW: Tensor = self.bn1(self.conv1(x_NCHW)).relu_()
+        h_NDHW: Tensor = self.relu(self.bn1(self.conv1(x_NCHW)))
         h_NDHW = self.bn2(self.conv2(h_NDHW))
         h_NDHW += x_NCHW if self.downsample is None else self.downsample(x_NCHW)
-        return h_NDHW.relu_()
+        activated_NDHW: Tensor = self.relu(h_NDHW)
+        return activated_NDHW
 
 
 def conv_norm(before: int, width: int, *, kernel: int = 3, stride: int = 1) -> nn.Sequential:

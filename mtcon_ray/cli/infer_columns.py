@@ -72,8 +72,7 @@ def _image_column(table: TableFile, images: Path) -> tuple[str, Path]:
     for column, found in table.columns.items():
         if found.cells[0].lower().endswith(IMAGE_ENDINGS):
             return column, images
-    fields = {"csv": str(table.path), "images": str(images), "tasks": ()}
-    source = TableSource(TableSource.Spec.model_validate(fields))
+    source = TableSource(TableSource.Spec(csv=str(table.path), images=str(images), tasks=()))
     # Names of images repeat least. A class may be the name of an image by chance.
     likely = sorted(table.columns, key=lambda c: len(table.columns[c].counts), reverse=True)
     same = (source.same_file(table.columns[c].cells.tolist(), c) for c in likely)

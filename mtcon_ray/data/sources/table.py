@@ -132,7 +132,6 @@ class TableSource(FilesSource):
     def _doubts(self, split: np.ndarray) -> list[str]:
         """Returns warnings of images listed twice, and of images or groups in several splits."""
         names, group, found = Column.of(self.names), self.spec.group_column, []
-        fault = "are in more than one split: accuracies will be too high"
         if repeats := len(names) - len(names.texts):
             row = np.delete(np.arange(len(names)), np.unique(names.codes, return_index=True)[1])[0]
             found.append(
@@ -154,7 +153,7 @@ class TableSource(FilesSource):
             columns[f"groups of {group!r}"] = self.table.column(group)
         for what, values in columns.items():
             if count := splits.num_straddling(values, split):
-                found.append(f"{count} {what} {fault}")
+                found.append(f"{count} {what} are in several splits: accuracies will be too high")
         return found
 
     def likely_cause(self, absent: Sequence[str]) -> str:

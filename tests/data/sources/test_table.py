@@ -161,8 +161,8 @@ def test_images_and_groups_in_two_splits_are_warned_of(files: Any) -> None:
     files.frame["shoe"] = ["x" if row in (0, 4) else "" for row in range(20)]
     warnings = labels_of(files.spec(group_column="shoe")).warnings
     assert re.fullmatch("2 rows of .* the first: row 4, 1.jpg", warnings[0])
-    assert warnings[1].startswith("1 images are in more than one split")
-    assert warnings[2].startswith("1 groups of 'shoe' are in more than one split")
+    assert warnings[1].startswith("1 images are in several splits")
+    assert warnings[2].startswith("1 groups of 'shoe' are in several splits")
 
 
 def test_another_separator_than_the_table_s_is_warned_of(files: Any) -> None:

@@ -53,7 +53,7 @@ def trials_csv(sweeps: Iterable[tuple[str, SweepResults]]) -> str:
 
     Columns: system and sweep, then those of `SweepResults.to_frame`.
     """
-    # As objects, whole numbers stay whole where another sweep has no value.
+    # As objects: pandas 2.2 warns if a table has a column without a value.
     tables = {(title, sweep.name): sweep.to_frame().astype(object) for title, sweep in sweeps}
     return show.csv_text(pd.concat(tables, names=["system", "sweep"]).reset_index(level=[0, 1]))
 

@@ -130,6 +130,7 @@ def test_a_curve_goes_on_after_an_epoch_without_a_finite_value(sweep: MakeSweep)
         epochs_figure(replace(results, trials=trials))
     ((epochs, _),) = (call.args for call in plot.call_args_list)
     assert epochs[:2] == (1, 3)
+    assert plot.call_args.kwargs["marker"] == ".", "a single epoch has no line"
 
 
 def test_repeats_times_and_provenance_are_told(sweep: MakeSweep) -> None:

@@ -226,5 +226,7 @@ def test_neighbours_as_a_table_json_and_a_page(root: Path, tmp_path: Path) -> No
     (tmp_path / "no.png").write_text("no image")
     refused = run(root, "neighbours", "one", tmp_path / "no.png", code=2)
     assert re.search("an IMAGE cannot be read: .*no.png: not an image", refused)
+    refused = run(root, "neighbours", "one", tmp_path / "none.png", code=2)
+    assert re.search("an IMAGE cannot be read: .*none.png", refused)
     refused = run(root, "neighbours", "one", query, "--head", "colours", code=2)
     assert "did you mean 'colour'" in refused

@@ -20,7 +20,7 @@ from mtcon_ray.evaluation.features import extract_features
 from mtcon_ray.evaluation.protocol import Evaluation
 from mtcon_ray.export.model import ExportedModel
 from mtcon_ray.export.trained_network import load_network, open_checkpoint
-from mtcon_ray.export.write import _states, export_checkpoint
+from mtcon_ray.export.write import _states, card_text, export_checkpoint
 from mtcon_ray.models.encoders.small import Small
 from mtcon_ray.models.encoders.torchvision import ResNet18
 from mtcon_ray.models.network import Network
@@ -194,6 +194,9 @@ def test_a_folder_says_what_it_holds_and_nothing_of_its_maker(
     assert facts["labels"]["shape"]["classes"] == list(opened.dataset.table.classes["shape"])
     assert "neighbours . photograph.jpg --among PHOTOS --head shape\n" in page
     assert "| attributes | yes | probability of each label | 8 | map " in page
+    assert "may have been trained on" not in page
+    facts["data"]["trained_on"] = "another"
+    assert "may have been trained on" in card_text(facts)
     probes = load_file(exported / "probes.safetensors")
     assert probes["heads.0.weight_DC"].shape == (32, len(facts["labels"]["shape"]["classes"]))
     with pytest.raises(UserError, match="must name a new folder"):

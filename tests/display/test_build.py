@@ -133,6 +133,15 @@ def test_a_curve_goes_on_after_an_epoch_without_a_finite_value(sweep: MakeSweep)
     assert plot.call_args.kwargs["marker"] == ".", "a single epoch has no line"
 
 
+def test_an_axis_of_a_single_epoch_has_a_whole_number() -> None:
+    with plotting.styled():
+        _, (axes,) = plotting.panels(1, height=2)
+        axes.plot([1], [0.5])
+        plotting.count_axis(axes)
+        low, high = axes.get_xlim()
+        assert [tick for tick in axes.get_xticks() if low <= tick <= high] == [1]
+
+
 def test_repeats_times_and_provenance_are_told(sweep: MakeSweep) -> None:
     """The headline has the configuration's mean, a table each mean and the winner's test scores."""
     results = sweep(points=({"method.temperature": 0.1}, {"method.temperature": 0.5}), repeats=3)

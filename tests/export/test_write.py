@@ -19,7 +19,7 @@ from mtcon_ray.errors import CheckpointError, UserError
 from mtcon_ray.evaluation.features import extract_features
 from mtcon_ray.evaluation.protocol import Evaluation
 from mtcon_ray.export.model import ExportedModel
-from mtcon_ray.export.trained_network import load_network, open_checkpoint
+from mtcon_ray.export.trained_network import evaluate_checkpoint, load_network, open_checkpoint
 from mtcon_ray.export.write import _states, card_text, export_checkpoint
 from mtcon_ray.models.encoders.small import Small
 from mtcon_ray.models.encoders.torchvision import ResNet18
@@ -201,6 +201,8 @@ def test_a_folder_says_what_it_holds_and_nothing_of_its_maker(
     assert probes["heads.0.weight_DC"].shape == (32, len(facts["labels"]["shape"]["classes"]))
     with pytest.raises(UserError, match="must name a new folder"):
         export(root, exported)
+    again = evaluate_checkpoint(exported / "model.json", root=root, callbacks=Callbacks())
+    assert "test/accuracy/shape" in again
 
 
 @pytest.mark.slow

@@ -31,17 +31,9 @@ if TYPE_CHECKING:
     from mtcon_ray.spec.run_spec import RunSpec
 
 __all__ = [
-    "PrintedPlan",
-    "RunSpec",
-    "SweepResults",
-    "TrainingResult",
-    "load_encoder",
-    "load_results",
-    "load_spec",
-    "make_plan",
-    "run_sweep",
-    "run_training",
-]
+    "PrintedPlan", "RunSpec", "SweepResults", "TrainingResult", "load_encoder", "load_results",
+    "load_spec", "make_plan", "run_sweep", "run_training",
+]  # fmt: skip
 
 
 def __getattr__(name: str) -> Any:

@@ -12,17 +12,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Any, Generic, Literal, Self, TypeVar, cast, get_args, get_origin
 
-from pydantic import (
-    AfterValidator,
-    BaseModel,
-    ConfigDict,
-    Field,
-    GetCoreSchemaHandler,
-    GetJsonSchemaHandler,
-    ValidationInfo,
-    create_model,
-    model_validator,
-)
+import pydantic
+from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, create_model
 from pydantic_core import CoreSchema, core_schema
 
 from mtcon_ray.errors import SpecError, UserError, nearest
@@ -44,7 +35,7 @@ class Spec(BaseModel):
             if name in ("name", "kind") or value != type(self).model_fields[str(name)].default:
                 yield name, value
 
-    @model_validator(mode="wrap")
+    @pydantic.model_validator(mode="wrap")
     @classmethod
     def _without_booleans(cls, given: Any, validate: Callable[[Any], Self]) -> Self:
         section = validate(given)
@@ -142,9 +133,9 @@ def is_word(value: str) -> bool:
 
 
 # A path. In a spec file, a relative path starts at the file's folder.
-LocalPath = Annotated[Text, AfterValidator(beside_the_spec), PathMark]
+LocalPath = Annotated[Text, pydantic.AfterValidator(beside_the_spec), PathMark]
 # A `LocalPath`, or a URL of an object store.
-PathOrUrl = Annotated[Text, AfterValidator(_path_or_url), PathMark]
+PathOrUrl = Annotated[Text, pydantic.AfterValidator(_path_or_url), PathMark]
 
 # Sections by the class that they declare, in this package its place "module:Class".
 _SECTIONS: dict[type | str, type[Spec]] = {}
@@ -246,7 +237,7 @@ class Choice:
         self.default = default
 
     def __get_pydantic_core_schema__(
-        self, source: type[Any], handler: GetCoreSchemaHandler
+        self, source: type[Any], handler: pydantic.GetCoreSchemaHandler
     ) -> CoreSchema:
         # Runs when the spec's class is defined, and again by `rebuild`.
         choices = {name: handler.generate_schema(self.table.spec(name)) for name in self.table}
@@ -272,7 +263,7 @@ class Choice:
         return core_schema.with_info_wrap_validator_function(validate, union)
 
     def __get_pydantic_json_schema__(
-        self, schema: CoreSchema, handler: GetJsonSchemaHandler
+        self, schema: CoreSchema, handler: pydantic.GetJsonSchemaHandler
     ) -> dict[str, Any]:
         sections = handler(schema)
         return {"anyOf": [sections, {"type": "string", "enum": list(self.table)}]}

@@ -18,14 +18,7 @@ from mtcon_ray.base.status import Status
 from mtcon_ray.cluster.ray_private import retry_memory_kills
 from mtcon_ray.cluster.ray_start import ending_with_ray
 from mtcon_ray.errors import PreemptedError, storage_error
-from mtcon_ray.sweep.distributed_trial import (
-    PlacementGroupCleanup,
-    distributed_trial,
-    driver_resources,
-    error_line,
-    is_preempted,
-    last_error,
-)
+from mtcon_ray.sweep import distributed_trial as distributed
 from mtcon_ray.sweep.driver import Driver
 from mtcon_ray.sweep.here import take
 from mtcon_ray.sweep.register import Register
@@ -70,7 +63,7 @@ def train_on_ray(
                     register.end()
                 if disk or driver.stopping or num_entries == MAX_ENTRIES:
                     raise
-                driver.release(error_line(error))
+                driver.release(distributed.error_line(error))
 
 
 def _num_epochs(driver: Driver) -> int:
@@ -90,13 +83,13 @@ def _enter_tune(
     is_elastic = len(set(resources.worker_range)) > 1
     most = 1 if is_elastic else min(MAX_WAITING, concurrency or 1)
     os.environ.setdefault(WAITING_VARIABLE, str(most))
-    groups = PlacementGroupCleanup()
+    groups = distributed.PlacementGroupCleanup()
     scheduler = TuneScheduler(driver)
     watch = Watch(driver, register, groups.waits if is_distributed else lambda _: False)
     folder = attempt_folder(driver.folder, common["attempt"])
     each = {"cpu": resources.cpus, "gpu": resources.gpus}
     tune.Tuner(
-        tune.with_resources(distributed_trial, driver_resources())
+        tune.with_resources(distributed.distributed_trial, distributed.driver_resources())
         if is_distributed
         else tune.with_resources(ReusedTrainable, each),
         param_space={"common": common},
@@ -228,7 +221,8 @@ class Watch(Callback):
         names = "error_file", "pickled_error_file"
         text, pickled = (_content(getattr(trial, name, None)) for name in names)
         error = cloudpickle.loads(pickled) if pickled else None
-        return last_error(text.decode(errors="replace")), is_preempted(error)
+        reason = distributed.last_error(text.decode(errors="replace"))
+        return reason, distributed.is_preempted(error)
 
     def on_step_begin(self, iteration: int, trials: list[Trial], **info: Any) -> None:
         """Checks the progress of all trials."""

@@ -12,21 +12,13 @@ from unicodedata import normalize
 import numpy as np
 
 from mtcon_ray.base.registry import URL
-from mtcon_ray.data import splits
+from mtcon_ray.data import splits, table_file
 from mtcon_ray.data.class_names import doubtful_names
 from mtcon_ray.data.column import Column
 from mtcon_ray.data.image_archive import open_files
 from mtcon_ray.data.image_files import ImageFiles, leads_outside
 from mtcon_ray.data.labels import LabelTable
 from mtcon_ray.data.sources.files import FilesSource, evenly
-from mtcon_ray.data.table_file import (
-    TableFile,
-    encode_classes,
-    join_attributes,
-    read_bits,
-    read_lists,
-    read_table_file,
-)
 from mtcon_ray.errors import DataError
 from mtcon_ray.spec.data.own import SEPARATORS, SPLIT_COLUMN, TableSpec
 
@@ -40,12 +32,12 @@ class TableSource(FilesSource):
     spec: TableSpec
 
     @cached_property
-    def table(self) -> TableFile:
-        table = read_table_file(Path(self.spec.csv), "data.csv")
+    def table(self) -> table_file.TableFile:
+        table = table_file.read_table_file(Path(self.spec.csv), "data.csv")
         if self.spec.attributes is None:
             return table
         images = table.column(self.spec.image_column, "data.image_column")
-        return join_attributes(table, images, Path(self.spec.attributes))
+        return table_file.join_attributes(table, images, Path(self.spec.attributes))
 
     @cached_property
     def names(self) -> list[str]:
@@ -75,17 +67,17 @@ class TableSource(FilesSource):
         labels, classes, warnings = {}, {}, [*table.warnings]
         for column in (*spec.tasks, *spec.held_out):
             if spec.kind_of(column) == "classes":
-                codes, names = encode_classes(table.column(column))
+                codes, names = table_file.encode_classes(table.column(column))
                 labels[column], classes[column] = codes, names
                 warnings += doubtful_names(column, names, codes, table.rows)
         multi_hot, multi_hot_names = {}, {}
         for name, columns in spec.multi_hot.items():
             if isinstance(columns, str):
-                bits, bit_names = read_lists(table, columns, spec.multi_hot_separator)
+                bits, bit_names = table_file.read_lists(table, columns, spec.multi_hot_separator)
                 rows, codes = np.nonzero(bits == 1)
                 warnings += doubtful_names(columns, bit_names, codes, table.rows[rows])
             else:
-                bits, bit_names = read_bits(table, columns), columns
+                bits, bit_names = table_file.read_bits(table, columns), columns
             multi_hot[name], multi_hot_names[name] = bits, bit_names
         split, origin = self._read_split()
         return LabelTable(
@@ -194,7 +186,7 @@ class TableSource(FilesSource):
         return hashlib.sha256(self.table.rows.tobytes()).hexdigest()
 
 
-def columns_of_files(table: TableFile, files: ImageFiles) -> Iterator[str]:
+def columns_of_files(table: table_file.TableFile, files: ImageFiles) -> Iterator[str]:
     """Yields each column that names existing files in more than half of a sample of its rows."""
     for column, cells in table.columns.items():
         names = files.relative(cells.cells[evenly(len(cells), NUM_TRIED)])

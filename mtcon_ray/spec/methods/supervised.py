@@ -6,30 +6,23 @@ from pydantic import Field
 
 from mtcon_ray.base.registry import Share
 from mtcon_ray.errors import nearest
-from mtcon_ray.spec.methods.base import (
-    METHODS,
-    ContrastiveSpec,
-    MethodSpec,
-    Temperature,
-    check_heads,
-    check_task,
-)
+from mtcon_ray.spec.methods import base
 from mtcon_ray.spec.problem import Problem
 
 
-@METHODS.declare("supcon", "mtcon_ray.methods.supcon:SupCon")
-class SupConSpec(ContrastiveSpec):
+@base.METHODS.declare("supcon", "mtcon_ray.methods.supcon:SupCon")
+class SupConSpec(base.ContrastiveSpec):
     """A single supervised contrastive head. The other tasks are only probed."""
 
     task: str = Field(description="task in data.tasks with the labels to train on")
 
     def check(self, problem: Problem) -> None:
         super().check(problem)
-        check_task(self.task, problem)
+        base.check_task(self.task, problem)
 
 
-@METHODS.declare("mtcon", "mtcon_ray.methods.mtcon:MTCon")
-class MTConSpec(ContrastiveSpec):
+@base.METHODS.declare("mtcon", "mtcon_ray.methods.mtcon:MTCon")
+class MTConSpec(base.ContrastiveSpec):
     """A contrastive head per task, supervised by its classes or label sets."""
 
     weighting: Literal["learned", "equal", "temperature"] = Field(
@@ -40,7 +33,7 @@ class MTConSpec(ContrastiveSpec):
     )
     normalise_weights: bool = Field(False, description="scale learned weights to mean 1")
     threshold: Share = Field(0.3, description="label sets: lowest Jaccard overlap of positives")
-    temperature_by_task: dict[str, Temperature] = Field(
+    temperature_by_task: dict[str, base.Temperature] = Field(
         {}, description="temperatures of single tasks (default: `temperature`)"
     )
 
@@ -54,8 +47,8 @@ class MTConSpec(ContrastiveSpec):
                 )
 
 
-@METHODS.declare("multisupcon", "mtcon_ray.methods.multisupcon:MultiSupCon")
-class MultiSupConSpec(ContrastiveSpec):
+@base.METHODS.declare("multisupcon", "mtcon_ray.methods.multisupcon:MultiSupCon")
+class MultiSupConSpec(base.ContrastiveSpec):
     """A single head for a label set. The other tasks are only probed."""
 
     task: str | None = Field(None, description="task with the label sets (null: the only one)")
@@ -74,17 +67,17 @@ class MultiSupConSpec(ContrastiveSpec):
                     f"task must be null with sets_from classes, got {self.task!r}; the set has "
                     "the classes of all tasks"
                 )
-            check_task(None, problem)
-            check_heads(problem, "classes")
+            base.check_task(None, problem)
+            base.check_heads(problem, "classes")
             return
-        check_task(self.task, problem, "set")
+        base.check_task(self.task, problem, "set")
         sets = problem.of_kind("set")
         if self.task is None and len(sets) > 1:
             raise ValueError(f"task must name one of the label sets {list(sets)}, got none")
 
 
-@METHODS.declare("xent", "mtcon_ray.methods.xent:XEnt")
-class XEntSpec(MethodSpec):
+@base.METHODS.declare("xent", "mtcon_ray.methods.xent:XEnt")
+class XEntSpec(base.MethodSpec):
     """Classifiers on the shared encoder, discarded after training."""
 
     task: str | None = Field(None, description="task to classify (null: every task with classes)")
@@ -102,11 +95,11 @@ class XEntSpec(MethodSpec):
 
     def check(self, problem: Problem) -> None:
         super().check(problem)
-        check_task(self.task, problem)
+        base.check_task(self.task, problem)
 
 
-@METHODS.declare("none", "mtcon_ray.methods.none:NoTraining")
-class NoTrainingSpec(MethodSpec):
+@base.METHODS.declare("none", "mtcon_ray.methods.none:NoTraining")
+class NoTrainingSpec(base.MethodSpec):
     """No training: the encoder is probed once, and `train.epochs` counts as 1.
 
     With `model.encoder: {name: handcrafted}` this is the baseline of fixed image features. With
@@ -117,7 +110,7 @@ class NoTrainingSpec(MethodSpec):
     uses_labels: ClassVar[bool] = False
 
 
-class TripletSpec(MethodSpec):
+class TripletSpec(base.MethodSpec):
     """Fields common to CSN and SCE-Net. An image has one view, and views.num_views is not used."""
 
     images_per_example: ClassVar[int] = 3
@@ -138,7 +131,7 @@ class TripletSpec(MethodSpec):
 
     def check(self, problem: Problem) -> None:
         super().check(problem)
-        check_task(None, problem)
+        base.check_task(None, problem)
         if problem.batch_size > self.num_triplets:
             raise ValueError(
                 f"num_triplets must be at least train.batch_size, got {self.num_triplets} and "
@@ -149,12 +142,12 @@ class TripletSpec(MethodSpec):
         return self.num_triplets
 
 
-@METHODS.declare("csn", "mtcon_ray.methods.triplet:CSN")
+@base.METHODS.declare("csn", "mtcon_ray.methods.triplet:CSN")
 class CSNSpec(TripletSpec):
     """A triplet loss with a mask per task, on the tasks with classes."""
 
 
-@METHODS.declare("scenet", "mtcon_ray.methods.triplet:SCENet")
+@base.METHODS.declare("scenet", "mtcon_ray.methods.triplet:SCENet")
 class SCENetSpec(TripletSpec):
     """A triplet loss under learned concepts: masks that belong to no task."""
 

@@ -156,9 +156,7 @@ def recorded(command: Command) -> Command:
 
 trained_model = click.argument("model", metavar="NAME|CHECKPOINT|EXPORT", callback=located)
 sweep_name = click.option("--name", help="Name of the sweep.  [default: <spec.name>-<n>]")
-retry_failed = click.option(
-    RETRY_FAILED, is_flag=True, help="Resume, and train failed trials again from their start."
-)
+retry_failed = click.option(RETRY_FAILED, is_flag=True, help="Resume and retrain failed trials.")
 take_over = click.option(
     TAKE_OVER, is_flag=True,
     help="With a root in an object store: take the sweep from a lost driver at once.",

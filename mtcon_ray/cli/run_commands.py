@@ -19,9 +19,7 @@ from mtcon_ray.records.stored import find_sweep, has_sweep
 from mtcon_ray.spec.run_spec import RunSpec, load_spec
 from mtcon_ray.tracking.mlflow_server import tracking_uri, ui_command
 
-resume_option = click.option(
-    "--resume", is_flag=True, help="Resume --name, or the newest of this spec."
-)
+resume_option = click.option("--resume", is_flag=True, help="Resume --name, or this spec's newest.")
 
 
 def starting(command: options.Command) -> options.Command:

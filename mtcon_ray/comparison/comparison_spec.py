@@ -24,9 +24,7 @@ class SystemSpec(Spec):
     """A system of a comparison."""
 
     method: dict[str, Any] | str = Field(description="the spec's `method` section, or its name")
-    changes: dict[str, Any] = Field(
-        {}, description="dotted path to value, if a system's recipe must differ from the base"
-    )
+    changes: dict[str, Any] = Field({}, description="dotted path to value, in place of the base's")
     seeds: int | None = Field(
         None, ge=1, le=100, description="trainings: seed, seed + 1, ... null: tune.seeds, else 1"
     )
@@ -51,12 +49,8 @@ class ComparisonSpec(Spec):
     """The shared base spec, the systems with their differences, and the claims."""
 
     version: Literal[1] = Field(1, description="of this format")
-    name: str = Field(
-        pattern=r"^[a-z0-9][a-z0-9._-]{0,60}$", description="lower case letters, digits, . _ -"
-    )
-    base: dict[str, Any] = Field(
-        description="a spec without name and method, with only limits in search"
-    )
+    name: str = Field(pattern=r"^[a-z0-9][a-z0-9._-]{0,60}$", description="of a-z, 0-9, . _ -")
+    base: dict[str, Any] = Field(description="a spec without name or method, only limits in search")
     systems: dict[str, SystemSpec] = Field(
         min_length=1, max_length=MAX_SYSTEMS, description="title to system"
     )

@@ -34,9 +34,7 @@ class TuneSpec(SearchSpec):
         description="number of best configurations trained again for train.epochs. The best of "
         "them is chosen. null: the best after `epochs` is chosen",
     )
-    seeds: int = Field(
-        3, ge=1, le=100, description="final trainings of a system, with seeds unused in tuning"
-    )
+    seeds: int = Field(3, ge=1, le=100, description="final trainings, with seeds unused in tuning")
 
     def search(self, changes: Changes) -> dict[str, Any]:
         """Returns a system's section `search` as plain data."""

@@ -172,9 +172,7 @@ class TorchvisionSpec(WeightsSpec):
     library: ClassVar[str] = "torchvision"
     names: ClassVar[tuple[str, ...]] = (IMAGENET, FIRST, "another name of torchvision's")
 
-    model: Text = Field(
-        "resnet34", description="torchvision's name of a classifier, such as convnext_tiny"
-    )
+    model: Text = Field("resnet34", description="torchvision's classifier, such as convnext_tiny")
 
     @classmethod
     def is_name(cls, value: str) -> bool:

@@ -32,9 +32,7 @@ class ShortProbeSpec(Spec):
     val chosen by the trial's seed.
     """
 
-    penalty: Penalty = Field(
-        1e-2, description="L2 penalty: half the penalty times the squared weight norm is added"
-    )
+    penalty: Penalty = Field(1e-2, description="half of it times the squared weight norm is added")
     max_items: int = Field(800, ge=2, description="most training items, and most validation items")
 
 
@@ -105,9 +103,7 @@ class EvaluateSpec(Spec):
     short_probe: ShortProbeSpec = ShortProbeSpec()
     probe: Annotated[ProbeSpec, Choice(SOLVERS, "lbfgs")] = ConvergedProbeSpec()
     bootstrap: int = Field(1000, ge=10, le=10**6, description="resamples for deviations of mAP")
-    neighbours: Count = Field(
-        20, description="training items that vote in the k-nearest-neighbour accuracy"
-    )
+    neighbours: Count = Field(20, description="training items that vote in the k-NN accuracy")
     metrics: tuple[Annotated[MetricSpec, Choice(METRICS)], ...] = Field(
         (), description="further scores of plugins in the test evaluation, test/NAME/LABEL"
     )

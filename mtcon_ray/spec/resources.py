@@ -61,9 +61,7 @@ class TrackingSpec(Spec):
         "trials",
     )
 
-    system_metrics: bool = Field(
-        True, description="record the memory of a training's process and its GPU with each epoch"
-    )
+    system_metrics: bool = Field(True, description="record memory of process and GPU at each epoch")
 
     def sends_files_of(self, status: Status) -> bool:
         """Returns True if the files of a trial with this final status become artifacts."""

@@ -47,9 +47,7 @@ class RunSpec(registry.Spec):
     """A sweep, or without the `search` section a training as a sweep of one trial."""
 
     version: Literal[1] = Field(1, description="of this format")
-    name: str = Field(
-        pattern=r"^[a-z0-9][a-z0-9._-]{0,80}$", description="lower case letters, digits, . _ -"
-    )
+    name: str = Field(pattern=r"^[a-z0-9][a-z0-9._-]{0,80}$", description="of a-z, 0-9, . _ -")
     seed: registry.Seed = Field(0, description="everything random follows from it")
     plugins: tuple[Annotated[str, Field(pattern=f"^{MODULE}$")], ...] = Field(
         (),

@@ -43,18 +43,14 @@ class SearchSpec(Spec):
     num_trials: int | None = Field(
         None, ge=1, le=MAX_TRIALS, description="configurations. null: the whole grid, else 12"
     )
-    first_points: tuple[Point, ...] = Field(
-        (), description="known-good configurations to try first: path to value"
-    )
+    first_points: tuple[Point, ...] = Field((), description="tried first: dotted path to value")
     start_from: tuple[Annotated[str, Field(pattern=f"^{NAME.pattern}$")], ...] = Field(
         (),
         description="names of earlier sweeps under the root with the same objective. The sampler "
         "(tpe or gp) starts from their finished trials",
     )
     repeats: int = Field(1, ge=1, le=100, description="seeds per configuration: seed, seed+1, ...")
-    max_concurrent: Count | None = Field(
-        None, description="trials at a time. null: as many as the cluster has room for"
-    )
+    max_concurrent: Count | None = Field(None, description="trials at a time. null: as many as fit")
     max_failures: int = Field(
         1,
         ge=0,

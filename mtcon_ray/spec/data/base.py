@@ -16,9 +16,7 @@ SPLIT_FRACTIONS = (0.7, 0.1, 0.2)  # shares of train, val and test in a random s
 MAX_LABELS = 1_000  # columns in a list of a spec
 Label = TypeVar("Label", bound=str)
 Columns = Annotated[tuple[Label, ...], Field(max_length=MAX_LABELS)]
-HeldOut = Annotated[
-    Columns[Label], Field(description="labels never trained on, probed once at the end")
-]
+HeldOut = Annotated[Columns[Label], Field(description="labels never trained on, probed at the end")]
 
 
 class DataSpec(Spec):
@@ -29,18 +27,14 @@ class DataSpec(Spec):
         description="labels to train on: classes or label sets ([] for a method without labels)"
     )
     held_out: HeldOut[str] = ()
-    seed: Seed = Field(
-        0, description="of random splits, label noise and synthetic images, in all repeats alike"
-    )
+    seed: Seed = Field(0, description="of splits, label noise and synthetic images in all repeats")
     held_out_top_k: int | None = Field(
         None, ge=2, description="keep the k most frequent held-out classes (others become missing)"
     )
     label_noise: dict[str, Share] = Field(
         {}, description="task to the share of its train labels replaced by random classes"
     )
-    fraction: float = Field(
-        1.0, gt=0, le=1, description="share of the train split to train on, in whole groups"
-    )
+    fraction: float = Field(1.0, gt=0, le=1, description="share of the train split (whole groups)")
     store_size: int | None = Field(
         None,
         ge=8,
@@ -87,9 +81,7 @@ class DataSpec(Spec):
 class FilesSpec(DataSpec):
     """Spec fields common to all kinds of data with images as files."""
 
-    resize: Resize = Field(
-        "squash", description="to a square: squash both sides, crop the middle, or pad with white"
-    )
+    resize: Resize = Field("squash", description="to a square: squash, crop the middle, pad white")
     max_bad_images: BelowOne = Field(0.01, description="tolerated share of missing or bad images")
 
     @property

@@ -21,24 +21,16 @@ class TableSpec(DrawnSplitSpec):
     split_column: str | None = Field(
         SPLIT_COLUMN, description="of train, val or test (null, or no column split: at random)"
     )
-    group_column: str | None = Field(
-        None, description="column of groups: a random split keeps equal values together"
-    )
-    stratify: tuple[str, ...] = Field(
-        (), description="columns of classes with the same shares in each part of a random split"
-    )
+    group_column: str | None = Field(None, description="a random split keeps its groups together")
+    stratify: tuple[str, ...] = Field((), description="columns with equal shares in random splits")
     multi_hot: dict[str, tuple[str, ...] | str] = Field(
         {},
         max_length=MAX_LABELS,
         description="label set's name to its columns of 0 and 1, or to a column of lists",
     )
-    multi_hot_separator: Text = Field(
-        LIST_SEPARATOR, description="separator of names within a cell of a column of lists"
-    )
+    multi_hot_separator: Text = Field(LIST_SEPARATOR, description="between the names of a list")
     images: PathOrUrl = Field(description="path or URL of a folder, .tar or .tar.gz of images")
-    csv: PathOrUrl = Field(
-        description="path or URL of a UTF-8 CSV with a header and a row per image"
-    )
+    csv: PathOrUrl = Field(description="path or URL of a UTF-8 CSV with header and a row per image")
     image_column: str = Field("image", description="column of image paths, relative to `images`")
     attributes: PathOrUrl | None = Field(
         None, description="further columns of 1 and -1 in CelebA's format, by image file name"

@@ -30,9 +30,7 @@ class BinarySpec(DownloadSpec):
     """Spec fields common to all kinds of data in binary files."""
 
     native_size: ClassVar[int]
-    val_share: Inside = Field(
-        0.1, description="share of each class of the training images drawn for val, by seed"
-    )
+    val_share: Inside = Field(0.1, description="share of each class drawn for val, by seed")
 
 
 @SOURCES.declare("cifar10", "mtcon_ray.data.sources.binary:Cifar10Source")
@@ -61,9 +59,7 @@ class Stl10Spec(BinarySpec):
 
     native_size = 96
     tasks: Tasks[Literal["class"]] = ("class",)
-    unlabeled: int = Field(
-        0, ge=0, le=100_000, description="unlabeled images of train, from the start of the file"
-    )
+    unlabeled: int = Field(0, ge=0, le=100_000, description="the first unlabeled images, in train")
 
 
 CelebaLabel = Literal[

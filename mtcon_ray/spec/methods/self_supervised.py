@@ -31,9 +31,7 @@ class SelfSupervisedSpec(SeveralViewsSpec):
 class QueueSpec(SelfSupervisedSpec):
     """Fields of methods with a momentum encoder (teacher) and a queue of its keys."""
 
-    teacher_momentum: BelowOne = Field(
-        0.99, description="MoCo: momentum m of the teacher, m * teacher + (1 - m) * net"
-    )
+    teacher_momentum: BelowOne = Field(0.99, description="MoCo: m in m * teacher + (1 - m) * net")
     queue_size: int = Field(
         4096, ge=2, le=10_000_000, description="MoCo: keys in a head's queue, at least a step's"
     )
@@ -192,9 +190,7 @@ class CANSpec(AutoencodingSpec):
         0.05, gt=0, le=1, description="largest deviation of the noise on normalised pixels"
     )
     contrast_weight: Weight = Field(0.03, description="weight of the contrastive loss")
-    reconstruction_weight: Weight = Field(
-        0.67, description="weight of the reconstruction error of hidden patches"
-    )
+    reconstruction_weight: Weight = Field(0.67, description="weight of the error of hidden patches")
     noise_weight: Weight = Field(0.3, description="weight of the prediction error of the noise")
 
 

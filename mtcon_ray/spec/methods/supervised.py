@@ -119,15 +119,11 @@ class TripletSpec(base.MethodSpec):
     num_triplets: int = Field(
         10_000, ge=1, le=10_000_000, description="triplets of an epoch, drawn once by label"
     )
-    margin: float = Field(
-        0.2, gt=0, le=100, description="the negative must be farther than the positive by this"
-    )
+    margin: float = Field(0.2, gt=0, le=100, description="the negative must be farther by this")
     embedding_penalty: float = Field(
         5e-3, ge=0, le=100, description="weight of the root mean square length of embeddings"
     )
-    mask_penalty: float = Field(
-        5e-4, ge=0, le=100, description="weight of the mean sum of a learned mask"
-    )
+    mask_penalty: float = Field(5e-4, ge=0, le=100, description="weight of the mean sum of a mask")
 
     def check(self, problem: Problem) -> None:
         super().check(problem)

@@ -258,10 +258,8 @@ def _without(batch: Batch, task: str) -> Batch:
 
 def _changed(batch: Batch, change: Callable[[str, Tensor], Tensor]) -> Batch:
     """Returns the batch with a change of each task's labels, given the task and its labels."""
-    labels, label_sets = (
-        {task: change(task, y) for task, y in column.items()}
-        for column in (batch.labels, batch.label_sets)
-    )
+    both = batch.labels, batch.label_sets
+    labels, label_sets = ({t: change(t, y) for t, y in column.items()} for column in both)
     return replace(batch, labels=labels, label_sets=label_sets)
 
 

@@ -272,12 +272,8 @@ class Choice:
 @cache
 def choice_fields(section: type[Spec]) -> Mapping[tuple[int | str, ...], Choice]:
     """Returns the `Choice` of each section with several kinds, by the keys of its path."""
-    return {
-        tuple(path.split(".")): part
-        for path, parts in _fields(section)
-        for part in parts
-        if isinstance(part, Choice)
-    }
+    found = ((path, part) for path, parts in _fields(section) for part in parts)
+    return {tuple(path.split(".")): part for path, part in found if isinstance(part, Choice)}
 
 
 def field_paths(section: type[Spec]) -> list[str]:

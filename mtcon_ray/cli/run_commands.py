@@ -124,14 +124,14 @@ def compare(
     from mtcon_ray.comparison.comparison_spec import load_comparison
 
     session = options.session()
-    comparison = load_comparison(file, overrides, only)
-    first = next(iter(comparison.specs.values()))
+    compared = load_comparison(file, overrides, only)
+    first = next(iter(compared.specs.values()))
     where = options.root_of(root, first.storage)
     if only_plan:
         from mtcon_ray.comparison.stages import plan_stages, power_lines, stage_lines
 
-        stages = list(plan_stages(comparison, where, options.cluster_view(None)))
-        say("\n".join([*stage_lines(stages), *power_lines(comparison.claims, stages)]))
+        stages = list(plan_stages(compared, where, options.cluster_view(None)))
+        say("\n".join([*stage_lines(stages), *power_lines(compared.claims, stages)]))
         return 0
     from mtcon_ray.comparison import run, summary
 
@@ -139,8 +139,6 @@ def compare(
         session.say(f"\n{title}")
         return options.display()
 
-    rows, folder = run.run_comparison(
-        comparison, root=where, watch=watch, on_phase=session.say_phase
-    )
-    say(f"\n{summary.markdown(rows, comparison.claims)}\ntable and picture: {folder}")
+    rows, folder = run.run_comparison(compared, root=where, watch=watch, on_phase=session.say_phase)
+    say(f"\n{summary.markdown(rows, compared.claims)}\ntable and picture: {folder}")
     return 0 if all(row.finished for row in rows) else 1

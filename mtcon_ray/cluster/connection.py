@@ -56,9 +56,7 @@ AWS_KEYS = {
 _is_ours = False
 
 
-def view_of(
-    cluster: str | None, on_phase: Callable[[str], None] = lambda what: None
-) -> ClusterView:
+def view_of(cluster: str | None, on_phase: Callable[[str], None] = lambda _: None) -> ClusterView:
     """Returns the view of a `--cluster` option: a cluster's file or `local`.
 
     None means the cluster of RAY_ADDRESS, or this machine without it. Calls `on_phase` with a text

@@ -161,7 +161,4 @@ def _seed_variances(measured: list[Judged]) -> dict[Kind, intervals.Estimate]:
             titles = each.claim.better, each.claim.than
             for title, scores in zip(titles, each.scores, strict=True):
                 freedom.setdefault(kind, {})[title] = len(scores.seeds) - 1
-    return {
-        kind: intervals.Estimate(fmean(values), sum(freedom[kind].values()))
-        for kind, values in found.items()
-    }
+    return {k: intervals.Estimate(fmean(v), sum(freedom[k].values())) for k, v in found.items()}

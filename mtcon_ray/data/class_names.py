@@ -26,10 +26,8 @@ def doubtful_names(
     word `row`.
     """
     found, first, counts = np.unique(codes, return_index=True, return_counts=True)
-    facts = {
-        int(code): f"({count} rows, first {row} {rows[place]})"
-        for code, place, count in zip(found, first, counts, strict=True)
-    }
+    numbers = zip(found, first, counts, strict=True)
+    facts = {int(code): f"({n} rows, first {row} {rows[place]})" for code, place, n in numbers}
     nothing = words_for_nothing(names)
     alike: dict[str | Decimal, list[int]] = {"": []}  # "" collects the words for nothing
     for code, name in enumerate(names):

@@ -143,10 +143,8 @@ class _Reader:
             cell = f"a quoted cell of row {number}"
             what = f"{len(lines)} lines in {cell}, each with as many cells as the header"
             columns = zip(*lines, strict=True)
-            name_images = any(
-                all(c.lower().endswith(IMAGE_ENDINGS) for c in col) for col in columns
-            )
-            if self._separator == "\t" or name_images:
+            has_images = any(all(c.lower().endswith(IMAGE_ENDINGS) for c in col) for col in columns)
+            if self._separator == "\t" or has_images:
                 raise DataError(
                     f"{self.path} has {what}: these lines are probably rows; remove the quote at "
                     "the start of the cell, or double it and put quotes around the cell"

@@ -8,7 +8,7 @@ therefore downloaded again.
 """
 
 import hashlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path, PurePosixPath
 from threading import Lock
@@ -65,9 +65,7 @@ def look(url: str, what: str) -> Found:
     return Found(url, objects, total.hexdigest()[:32], sizes)
 
 
-def fetch(
-    found: Mapping[str, Found], store: Path, report: Report = lambda *_: None
-) -> dict[str, str]:
+def fetch(found: dict[str, Found], store: Path, report: Report = lambda *_: None) -> dict[str, str]:
     """Downloads the objects not yet downloaded by any process. Returns the local paths.
 
     `found` and the result are by spec field. `report(done, total)` is called with bytes. Raises

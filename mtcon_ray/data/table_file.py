@@ -88,11 +88,8 @@ def join_attributes(table: TableFile, images: Column, path: Path) -> TableFile:
         raise DataError(f"{path} must name other attributes than columns, got {taken[0]!r}")
     # The row -1 of an absent image is the added last entry.
     rows = images.mapped(lambda image: row_of.get(image.rpartition("/")[2], -1), int)
-    columns = {
-        attribute: Column.of([*map(str, column.tolist()), ""]).rows(rows)
-        for attribute, column in values.items()
-    }
-    return replace(table, columns=table.columns | columns)
+    found = {n: Column.of([*map(str, v.tolist()), ""]).rows(rows) for n, v in values.items()}
+    return replace(table, columns=table.columns | found)
 
 
 def encode_classes(column: Column) -> tuple[np.ndarray, tuple[str, ...]]:

@@ -78,9 +78,7 @@ def draw_parameters(
             each[is_second_R] = other[name][is_second_R]
     num_draws = spec.extra.num_draws if spec.extra else 0
     draw_RK = torch.rand(num_rows, num_draws, generator=generator)
-    return ViewParameters(
-        **{k: torch.from_numpy(each) for k, each in drawn.items()}, draw_RK=draw_RK
-    )
+    return ViewParameters(**{k: torch.from_numpy(v) for k, v in drawn.items()}, draw_RK=draw_RK)
 
 
 def _parameters(

@@ -98,9 +98,8 @@ def standing(trial: TrialResult, winner: TrialResult | None) -> str:
 
 def count_axis(axes: Axes) -> None:
     """Sets ticks of the x axis at round whole numbers."""
-    axes.xaxis.set_major_locator(
-        ticker.MaxNLocator(8, integer=True, steps=[1, 2, 5, 10], min_n_ticks=1)
-    )
+    locator = ticker.MaxNLocator(8, integer=True, steps=[1, 2, 5, 10], min_n_ticks=1)
+    axes.xaxis.set_major_locator(locator)
 
 
 def log_axis(axes: Axes) -> None:

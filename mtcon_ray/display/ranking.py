@@ -24,15 +24,13 @@ class Margin(NamedTuple):
     num_configurations: int  # configurations with a value, including early-stopped trials
 
 
-def resampled(
-    results: SweepResults, trials: Sequence[TrialResult]
-) -> dict[tuple[str, str], Scores]:
+def resampled(sweep: SweepResults, trials: Sequence[TrialResult]) -> dict[tuple[str, str], Scores]:
     """Returns resampled test scores by (split, slug of the label), as input of intervals.
 
     The trials must belong to a single configuration, with a trial per seed. Labels are omitted if a
     trial has no stored predictions for them.
     """
-    stored = {t.seed: load_predictions(results.predictions_of(t)) for t in trials}
+    stored = {t.seed: load_predictions(sweep.predictions_of(t)) for t in trials}
     by_seed = {seed: found for seed, found in stored.items() if found is not None}
     if not trials or len(by_seed) < len(trials):
         return {}

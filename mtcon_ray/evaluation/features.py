@@ -50,10 +50,8 @@ def extract_features(
     # cuDNN would time its algorithms again for each split's last batch, because its size differs.
     # After an error the next training sets it by `settle`.
     tried, torch.backends.cudnn.benchmark = torch.backends.cudnn.benchmark, False
-    with (
-        evaluating(network),
-        torch.autocast(device.type, autocast_dtype, enabled=autocast_dtype is not None),
-    ):
+    autocast = torch.autocast(device.type, autocast_dtype, enabled=autocast_dtype is not None)
+    with evaluating(network), autocast:
         for start in range(0, len(rows), batch_size):
             pixels = torch.from_numpy(images[rows[start : start + batch_size]])
             x_NCHW = evaluation_views(send(pixels, device), views)

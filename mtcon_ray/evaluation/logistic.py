@@ -142,14 +142,12 @@ class Regression:
         """Returns the penalised objective and its gradient. `penalty` is [D + 1, C] too."""
         value, gradient = (penalty * weight * weight).sum() / 2, penalty * weight
         for x, target, share in self._parts:
-            loss, error_NC = self._cross_entropy(x @ weight, target, share)
+            loss, error_NC = self._loss(x @ weight, target, share)
             value += loss
             gradient += (error_NC.T @ x).T
         return value, gradient
 
-    def _cross_entropy(
-        self, logits: Tensor, target: Tensor, share: Tensor
-    ) -> tuple[Tensor, Tensor]:
+    def _loss(self, logits: Tensor, target: Tensor, share: Tensor) -> tuple[Tensor, Tensor]:
         """Returns the value, and its gradient by logits [N, C]."""
         if self.kind == "set":
             # softplus(x) - y x is the binary cross-entropy without overflow for large |x|.

@@ -29,20 +29,18 @@ class Neighbour(NamedTuple):
     similarity: float
 
 
-def search(
-    file: Path, column: str, queries_QD: Tensor, k: int, model: str
-) -> list[list[Neighbour]]:
+def search(file: Path, column: str, query_QD: Tensor, k: int, model: str) -> list[list[Neighbour]]:
     """Returns the k nearest images of each query by cosine similarity, the nearest first.
 
     `column` is `embedding` or `heads/<name>`. Images without a finite embedding are left out.
     `model` identifies the network of the queries. Raises DataError if the file is no Parquet file
     with this column, of the width of the queries, or holds embeddings of another network.
     """
-    queries_QD = F.normalize(queries_QD.double(), dim=1)
-    nearest_Qk: list[list[Neighbour]] = [[] for _ in queries_QD]
+    query_QD = F.normalize(query_QD.double(), dim=1)
+    nearest_Qk: list[list[Neighbour]] = [[] for _ in query_QD]
     try:
-        for rows, paths, near_ND in _blocks(file, column, queries_QD.shape[1], model):
-            cosine_QN = queries_QD @ F.normalize(near_ND.double(), dim=1).T
+        for rows, paths, near_ND in _blocks(file, column, query_QD.shape[1], model):
+            cosine_QN = query_QD @ F.normalize(near_ND.double(), dim=1).T
             for found, cosine_N in zip(nearest_Qk, cosine_QN, strict=True):
                 # Earlier rows first: of equal similarities a stable sort keeps them.
                 for i in cosine_N.argsort(descending=True, stable=True)[:k].tolist():

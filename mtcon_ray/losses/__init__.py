@@ -35,7 +35,7 @@ def nt_xent(z: Tensor, *, temperature: float | Tensor, reduction: str = "mean") 
     >>> round(nt_xent(z, temperature=0.5).item(), 4)  # log(e^2 + 2) - 2
     0.2395
     """
-    return _in_one_space(z, OwnView(), temperature, reduction)
+    return _in_space(z, OwnView(), temperature, reduction)
 
 
 def supcon(
@@ -51,7 +51,7 @@ def supcon(
     >>> round(supcon(z, torch.tensor([0, 0]), temperature=0.5).item(), 4)
     1.5729
     """
-    return _in_one_space(z, _equal_label(labels, z), temperature, reduction)
+    return _in_space(z, _equal_label(labels, z), temperature, reduction)
 
 
 def mtcon(
@@ -131,12 +131,10 @@ def multisupcon(
     known = label_sets[is_known(label_sets)]
     if len(bad := known[(known != 0) & (known != 1)]):
         raise ValueError(f"label_sets must hold 0, 1 or what is unknown, got {bad[0]}")
-    return _in_one_space(z, LabelSets(label_sets, threshold=threshold), temperature, reduction)
+    return _in_space(z, LabelSets(label_sets, threshold=threshold), temperature, reduction)
 
 
-def _in_one_space(
-    z: Tensor, relation: Relation, temperature: float | Tensor, reduction: str
-) -> Tensor:
+def _in_space(z: Tensor, relation: Relation, temperature: float | Tensor, reduction: str) -> Tensor:
     """Returns the contrastive loss of z."""
     check_floating(z)
     loss_H = contrast([z], relation, _positive(temperature), reduction)

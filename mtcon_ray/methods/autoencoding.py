@@ -31,9 +31,8 @@ class AutoencodingMethod(ContrastiveMethod, SelfSupervisedMethod):
         super().__init__(spec, problem)
         if spec.contrast == "amcl":
             self.temperature_net = seeded_temperature_net(problem.head_dim, problem.seed)
-            self.adaptive = Adaptive(
-                self.temperature_net, spec.beta, spec.tau_min, spec.tau_max, spec.top_k, "infonce"
-            )
+            bounds, phi = (spec.tau_min, spec.tau_max), self.temperature_net
+            self.adaptive = Adaptive(phi, spec.beta, *bounds, spec.top_k, "infonce")
 
     def make_masked(self, encoder: Encoder, **options: float) -> MaskedNetwork:
         """Returns the encoder with its projection heads and the spec's decoder.

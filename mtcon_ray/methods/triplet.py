@@ -115,9 +115,8 @@ class SCENet(TripletMethod):
         # Initial weights follow from the seed alone, and the caller's random state is kept.
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(problem.seed)
-            self.branch = nn.Sequential(
-                nn.Linear(3 * problem.head_dim, HIDDEN), nn.ReLU(), nn.Linear(HIDDEN, num_concepts)
-            )
+            first = nn.Linear(3 * problem.head_dim, HIDDEN)
+            self.branch = nn.Sequential(first, nn.ReLU(), nn.Linear(HIDDEN, num_concepts))
 
     def concept_weights(self, z_B3D: Tensor) -> Tensor:
         """Returns softmax weights [B, 2, K] of the pairs (anchor, far) and (anchor, close).

@@ -37,8 +37,4 @@ class XEnt(Method):
 
     def forward(self, z_by_head: Mapping[str, Tensor], batch: Batch) -> MethodOutput:
         """Returns each task's cross-entropy in nats. z_by_head[task] holds logits [B, V, C]."""
-        losses = {
-            task: cross_entropy(logits_BVC, batch.labels[task])
-            for task, logits_BVC in z_by_head.items()
-        }
-        return MethodOutput(losses)
+        return MethodOutput({t: cross_entropy(z, batch.labels[t]) for t, z in z_by_head.items()})

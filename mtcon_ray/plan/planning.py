@@ -75,9 +75,8 @@ def make_plan(
     # For an objective in the space of a head, the heads of each listed method are looked at.
     in_head = any(metric.startswith(HEAD) for metric, _ in labels.shares)
     each = with_each(spec, "model.encoder.", *(["method."] if in_head else []))
-    built = [
-        s for s in each if count_parameters or in_head or s.model.encoder.is_checked_by_building
-    ]
+    build_all = count_parameters or in_head
+    built = [s for s in each if build_all or s.model.encoder.is_checked_by_building]
     of_tasks = {task: sizes[task] for task in labels.tasks}
     if built or spec.used_plugins:
         from mtcon_ray.plan import networks
@@ -183,11 +182,8 @@ def _hours(
     # An overestimate: trials stopped early have no test evaluation.
     mean = training * share + rates.test_seconds
     wall = max(seconds, math.ceil(num_trials / few) * mean) if few else None
-    return {
-        **rates._asdict(),
-        "device_hours": num_trials * mean / 3600,
-        "wall_hours": wall / 3600 if wall else None,
-    }
+    hours = {"device_hours": num_trials * mean / 3600, "wall_hours": wall / 3600 if wall else None}
+    return rates._asdict() | hours
 
 
 def _few_labels(spec: RunSpec, table: LabelTable) -> Iterator[str]:

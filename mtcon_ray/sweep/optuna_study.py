@@ -29,11 +29,8 @@ def write_study(folder: Path, spec: RunSpec, target: Path) -> int:
         trials.append(frozen(trial, spec.search.space, **attributes))
     partly = partial_of(target)
     remove(partly)  # of an export that was killed
-    study = optuna.create_study(
-        storage=JournalStorage(JournalFileBackend(str(partly))),
-        study_name=folder.name,
-        direction="maximize",
-    )
+    storage = JournalStorage(JournalFileBackend(str(partly)))
+    study = optuna.create_study(storage=storage, study_name=folder.name, direction="maximize")
     study.add_trials(trials)
     move(partly, target)
     return len(trials)

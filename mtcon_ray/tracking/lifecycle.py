@@ -20,11 +20,9 @@ class Lifecycle:
     See `Sender` for `sender.limit` and `sender.hurry`.
     """
 
-    def __init__(
-        self, folder: Path, tracking: TrackingSpec, uri: str, callbacks: Callbacks
-    ) -> None:
-        self.folder, self.sender = folder, Sender(folder, uri, tracking.experiment)
-        self._offline, self._callbacks = tracking.offline, callbacks
+    def __init__(self, folder: Path, spec: TrackingSpec, uri: str, callbacks: Callbacks) -> None:
+        self.folder, self.sender = folder, Sender(folder, uri, spec.experiment)
+        self._offline, self._callbacks = spec.offline, callbacks
 
     def begin(self, plan: Plan) -> None:
         """Starts the sender, after the start of the sweep is in the event log."""

@@ -88,10 +88,7 @@ class Batches:
     def _batch(self, chosen: np.ndarray, rows: np.ndarray) -> Batch:
         device = self._feed.device
         rows_B = send(torch.from_numpy(rows), device)
-        labels, sets = (
-            {task: values_N[rows_B] for task, values_N in column.items()}
-            for column in self._columns
-        )
+        labels, sets = ({t: y_N[rows_B] for t, y_N in column.items()} for column in self._columns)
         condition_B, condition_E = None, self._examples.condition_E
         if condition_E is not None:
             condition_B = send(torch.from_numpy(condition_E[chosen]), device)

@@ -198,9 +198,7 @@ def _remove(paths: Iterable[Path]) -> None:
             raise StorageError.of(path, error) from error
 
 
-def check_same_training(
-    path: Path, state: Mapping[str, Any], spec: RunSpec, fingerprint: str
-) -> None:
+def check_same_training(path: Path, state: dict[str, Any], spec: RunSpec, fingerprint: str) -> None:
     """Raises CheckpointError naming every field that determines the training and differs.
 
     `state` is the content of a checkpoint, `fingerprint` is that of the data.

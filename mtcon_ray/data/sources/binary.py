@@ -109,10 +109,8 @@ class BinarySource(DownloadSource):
         """The files of images as memory maps, uint8 [images, bytes]."""
         label_bytes = 0 if self.label_files else len(self.class_files)
         size = label_bytes + 3 * self.spec.native_size**2
-        return {
-            name: self.open_records(name, self.num_images[name], size)[:number]
-            for name, number in self.used_images().items()
-        }
+        used = self.used_images().items()
+        return {name: self.open_records(name, self.num_images[name], size)[:n] for name, n in used}
 
     def decode(self, rows: Sequence[int], size: int) -> tuple[np.ndarray, dict[int, str]]:
         side = self.spec.native_size

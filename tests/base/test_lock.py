@@ -12,10 +12,8 @@ from tests.processes import run_python
 def test_second_driver_is_refused_and_told_of_the_first(tmp_path: Path) -> None:
     with driver_lock(tmp_path):
         assert is_driven(tmp_path)
-        with (
-            pytest.raises(SweepError, match=r"already running, driven by process \d+ on"),
-            driver_lock(tmp_path),
-        ):
+        told = r"already running, driven by process \d+ on"
+        with pytest.raises(SweepError, match=told), driver_lock(tmp_path):
             pass
     assert not is_driven(tmp_path)
     with driver_lock(tmp_path):

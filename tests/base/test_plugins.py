@@ -25,9 +25,8 @@ PAGE = (REPOSITORY / "docs" / "extending.md").read_text("utf-8")
 
 def example_files() -> dict[str, str]:
     """Returns the Python files of docs/extending.md by name."""
-    return dict(
-        re.findall(r"^`mtcon_example/(\w+\.py)`:.*?^```python\n(.*?)^```", PAGE, re.S | re.M)
-    )
+    file = r"^`mtcon_example/(\w+\.py)`:.*?^```python\n(.*?)^```"
+    return dict(re.findall(file, PAGE, re.S | re.M))
 
 
 @pytest.fixture
@@ -41,9 +40,8 @@ def installed(tmp_path: Path) -> str:
         (package / name).write_text(code)
     (text,) = re.findall(r"^```toml\n# pyproject.toml\n(.*?)^```", PAGE, re.S | re.M)
     project = tomllib.loads(text)["project"]
-    (info / "METADATA").write_text(
-        f"Metadata-Version: 2.1\nName: {project['name']}\nVersion: {project['version']}\n"
-    )
+    about = f"Metadata-Version: 2.1\nName: {project['name']}\nVersion: {project['version']}\n"
+    (info / "METADATA").write_text(about)
     lines = []
     for group, modules in project["entry-points"].items():
         lines += [f"[{group}]", *(f"{name} = {module}" for name, module in modules.items())]

@@ -31,10 +31,8 @@ def test_init_reads_what_the_program_of_the_page_writes(
     parts = {"train": rows[:20], "validation": rows[20:30], "test": rows[30:]}
     casts = {name: Mock(return_value=part) for name, part in parts.items()}
     data = {name: Mock(features=features, cast_column=cast) for name, cast in casts.items()}
-    module = ModuleType("datasets")
-    vars(module).update(
-        ClassLabel=SimpleNamespace, Image=SimpleNamespace, load_dataset={"USER/NAME": data}.get
-    )
+    module, load = ModuleType("datasets"), {"USER/NAME": data}.get
+    vars(module).update(ClassLabel=SimpleNamespace, Image=SimpleNamespace, load_dataset=load)
     monkeypatch.setitem(sys.modules, "datasets", module)
     monkeypatch.chdir(tmp_path)
     exec(PROGRAMS[1], {})

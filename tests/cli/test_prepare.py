@@ -23,9 +23,8 @@ def test_a_download_is_checked_and_decoded_once(invoke: Invoke, tmp_path: Path) 
     assert "  tasks     labels (4 labels)\n  held out  land_use (3 classes)\n" in first.stderr
     assert "warning: 60 images, where 2,100 are published\n" in first.stderr
     assert "] decoding images: 60/60\n" in first.stderr
-    assert (
-        f"  images    60 of 20 x 20 pixels are decoded, 72.0 kB in {here}/store\n" in first.stderr
-    )
+    decoded = f"60 of 20 x 20 pixels are decoded, 72.0 kB in {here}/store\n"
+    assert f"  images    {decoded}" in first.stderr
     assert "decoding" not in again.stderr
     assert (quiet.stdout, quiet.stderr) == (first.stdout, "")
     assert yaml.safe_load(first.stdout)["data"] == {

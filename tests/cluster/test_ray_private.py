@@ -62,9 +62,8 @@ def test_the_raylet_is_told_the_ports_of_its_agents_and_does_not_wait_for_them(
     assert given.keys() == set(ray_private.AGENT_PORTS)
     assert len(set(given.values())) == len(given)
     assert all(20_000 <= port < 32_768 for port in given.values())
-    assert (tmp_path / f"{ray_private.LISTEN_PORT}_n1").read_text() == str(
-        given[ray_private.LISTEN_PORT]
-    )
+    listen = ray_private.LISTEN_PORT
+    assert (tmp_path / f"{listen}_n1").read_text() == str(given[listen])
     assert services.get_node_ip_address() != "127.0.0.1"
 
 

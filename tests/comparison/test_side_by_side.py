@@ -40,16 +40,13 @@ def make(tmp_path: Path) -> Make:
             worse = {"method.temperature": 0.1}
             trials.append(trial_of(seeds, 2, {"val/accuracy": 0.1}, params=worse))
         search = {"space": SPACE, "sampler": "grid", "repeats": seeds}
-        spec = {"name": name, "data": DATA, "method": "mtcon", "search": search, **sections}
-        plan = plan_with(evaluation=evaluation)
-        results = results_of(
-            parse_spec(spec), *trials, name=name, folder=tmp_path / name, plan=plan
-        )
+        raw = {"name": name, "data": DATA, "method": "mtcon", "search": search, **sections}
+        spec, plan = parse_spec(raw), plan_with(evaluation=evaluation)
+        results = results_of(spec, *trials, name=name, folder=tmp_path / name, plan=plan)
         for trial in trials[:seeds]:
             is_wrong = np.random.default_rng(trial.seed).permutation(300) < wrong
-            save_wrong(
-                results.predictions_of(trial), {("test", "shape"): is_wrong}, first_row=first_row
-            )
+            path = results.predictions_of(trial)
+            save_wrong(path, {("test", "shape"): is_wrong}, first_row=first_row)
         return results
 
     return made

@@ -63,9 +63,7 @@ def test_a_sample_is_decoded(files: Any, tmp_path: Path) -> None:
     (files.images / "0.jpg").write_bytes(b"<html>")
     assert "got 1 of 20:\n  row 2, 0.jpg: not an image" in refusal(files.spec(), tmp_path)
     (tolerated,) = warnings_of(files.spec(max_bad_images=0.05), tmp_path)
-    assert tolerated.startswith(
-        "1 images cannot be read and are left out, first row 2, 0.jpg: not a"
-    )
+    assert tolerated.startswith("1 images cannot be read and are left out, first row 2, 0.jpg: not")
     many(files, 200)
     (warning,) = warnings_of(files.spec(), tmp_path)  # does not show that more than 1 % are corrupt
     assert warning.startswith(

@@ -165,9 +165,8 @@ def test_the_draws_of_earlier_versions_repeat() -> None:
     assert drawn.box_R4.tolist() == [[11, 5, 26, 26], [7, 17, 20, 20], [1, 3, 39, 36]]
     assert drawn.flip_R.tolist() == [False, True, False]
     assert drawn.order_R4.tolist() == [[0, 3, 2, 1], [3, 2, 0, 1], [0, 1, 2, 3]]
-    assert drawn.factor_R4[1].tolist() == pytest.approx(
-        [0.7251012921, 0.6688528061, 1.1452801228, -0.0362030491]
-    )
+    factors = [0.7251012921, 0.6688528061, 1.1452801228, -0.0362030491]
+    assert drawn.factor_R4[1].tolist() == pytest.approx(factors)
     assert drawn.blur_R.tolist() == pytest.approx([1.9761108160, 0.6070653200, 0.0])
 
 

@@ -32,9 +32,8 @@ def test_a_set_and_classes_stand_with_their_own_scores() -> None:
         "test/knn/shape": 0.65,
         "heldout/accuracy/tilt": 0.25,
     }
-    plan = plan_with(
-        classes={"attributes": 8, "shape": 5}, majority={"attributes": 0.3, "shape": 0.7}
-    )
+    majority = {"attributes": 0.3, "shape": 0.7}
+    plan = plan_with(classes={"attributes": 8, "shape": 5}, majority=majority)
     _, head, *rows, _ = winner_lines(results_of(spec, trial_of(0, 3, values), plan=plan))
     assert head.split()[-2:] == ["accuracy", "7-NN"]
     words = [line.split() for line in rows]
@@ -50,10 +49,9 @@ def test_probes_that_have_not_converged_are_warned_of(gradient: float, shown: st
     values = {"val/accuracy": 0.6, "test/accuracy/shape": 0.7, "probe/gradient": gradient}
     results = results_of(spec_of(["shape"]), trial_of(0, 3, values))
     warning = f"the probes have not converged (gradient {shown} of its start); "
-    assert winner_warnings(results) == ([warning + "accuracies may be too low"] if shown else [])
-    assert list(winner_lines(results))[3:-1] == [
-        f"  warning: {text}" for text in winner_warnings(results)
-    ]
+    told = [warning + "accuracies may be too low"] if shown else []
+    assert winner_warnings(results) == told
+    assert list(winner_lines(results))[3:-1] == [f"  warning: {text}" for text in told]
 
 
 def test_a_score_of_several_kinds_is_explained_below_the_table_and_by_the_winner() -> None:
@@ -74,10 +72,8 @@ def test_a_score_of_several_kinds_is_explained_below_the_table_and_by_the_winner
 def test_the_readmes_leaderboard_is_what_a_sweep_prints() -> None:
     """The table is printed from the numbers of the README's two best trials."""
     readme = (REPOSITORY / "README.md").read_text(encoding="utf-8")
-    row = re.compile(
-        r"^\d  trial-(\d{4})  temperature=(\S+) +8/8 ((?: +0\.\d{3}){4}) +finished$", re.M
-    )
-    shown = row.findall(readme)
+    row = r"^\d  trial-(\d{4})  temperature=(\S+) +8/8 ((?: +0\.\d{3}){4}) +finished$"
+    shown = re.findall(row, readme, re.M)
     assert len(shown) == 2
     names = ["val/accuracy", *(f"test/accuracy/{task}" for task in ("shape", "colour", "texture"))]
     rows = [*shown, ("0007", "0.05", "0.5")]

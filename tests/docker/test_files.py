@@ -133,10 +133,8 @@ def test_a_node_starts_with_the_token(tmp_path: Path, role: str, expected: str) 
     (tmp_path / "ray").chmod(0o755)
     (tmp_path / "token").write_text("t")
     base = {"PATH": f"{tmp_path}:/usr/bin:/bin", "RAY_HEAD": "there:6379"}
-    command = [str(DOCKER / "ray.sh"), role, "--num-gpus=0"]
-    with_token, without = (
-        {**base, "RAY_AUTH_TOKEN_PATH": str(tmp_path / name)} for name in ("token", "none")
-    )
+    command, variable = [str(DOCKER / "ray.sh"), role, "--num-gpus=0"], "RAY_AUTH_TOKEN_PATH"
+    with_token, without = ({**base, variable: str(tmp_path / n)} for n in ("token", "none"))
     assert run(command, env=with_token).stdout == f"{expected} token\n"
     for environment in (base, without):
         assert "token" in run(command, env=environment, code=1).stderr

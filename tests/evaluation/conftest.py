@@ -25,9 +25,8 @@ VIEWS = ViewsSpec(size=16)
 CPU = torch.device("cpu")
 TASKS = ("Heel height", "colour")
 NUM_CLASSES = {"Heel height": 3, "colour": 2, "brand": 4}
-SPEC = EvaluateSpec(
-    short_probe=ShortProbeSpec(penalty=0.03), bootstrap=200, batch_size=32, neighbours=7
-)
+SHORT = ShortProbeSpec(penalty=0.03)
+SPEC = EvaluateSpec(short_probe=SHORT, bootstrap=200, batch_size=32, neighbours=7)
 SGD = SGDProbeSpec(epochs=5, batch_size=8, momentum=0.8)
 NUM_ITEMS = 150
 

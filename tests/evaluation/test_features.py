@@ -51,10 +51,9 @@ def test_modes_and_statistics_are_as_before(network: Network, dataset: Dataset) 
 
 
 def test_autocast_gives_float32_of_lower_precision(network: Network, dataset: Dataset) -> None:
+    given = network, dataset.images, ROWS, VIEWS
     exact, rough = (
-        extract_features(
-            network, dataset.images, ROWS, VIEWS, batch_size=4, device=CPU, autocast_dtype=dtype
-        )
+        extract_features(*given, batch_size=4, device=CPU, autocast_dtype=dtype)
         for dtype in (None, torch.bfloat16)
     )
     assert rough.dtype == exact.dtype == torch.float32

@@ -61,9 +61,8 @@ def test_agrees_with_pytorch_metric_learning(monkeypatch: pytest.MonkeyPatch) ->
         "r_precision": "r_precision",
         "map_at_r": "mean_average_precision_at_r",
     }
-    calculator = AccuracyCalculator(
-        tuple(peers.values()), k="max_bin_count", knn_func=CustomKNN(CosineSimilarity())
-    )
+    knn = CustomKNN(CosineSimilarity())
+    calculator = AccuracyCalculator(tuple(peers.values()), k="max_bin_count", knn_func=knn)
     both = retrieval(z_ND, {"all": truth_N, "some": truth_N.where(known_N, -1)})
     for label, used_N in (("all", torch.ones_like(known_N)), ("some", known_N)):
         expected = calculator.get_accuracy(z_ND[used_N], truth_N[used_N])

@@ -12,9 +12,8 @@ ROWS = np.array([[1, 0], [1, 0.1], [1, -0.1], [0, 1], [0.1, 1], [-0.1, 1]], dtyp
 def test_neighbours_name_the_class() -> None:
     assert tables.neighbour_accuracy(ROWS, np.array([0, 0, 0, 1, 1, 1]), k=2) == 1.0
     # The item itself does not vote: its two neighbours are both of the other class.
-    assert tables.neighbour_accuracy(ROWS, np.array([1, 0, 0, 1, 1, 1]), k=2) == pytest.approx(
-        5 / 6
-    )
+    lonely = np.array([1, 0, 0, 1, 1, 1])
+    assert tables.neighbour_accuracy(ROWS, lonely, k=2) == pytest.approx(5 / 6)
 
 
 def test_overlap_of_neighbours_beyond_random_pairs() -> None:

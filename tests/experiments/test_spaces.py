@@ -44,7 +44,6 @@ def test_spaces_are_those_of_the_kept_heads_on_test_items(tmp_path: Path) -> Non
     assert np.array_equal(rows, choose_items(opened, "test", 7))
     assert len(choose_items(opened, "test", 1000)) == len(opened.dataset.table.rows("test"))
     spaces = head_spaces(opened, rows)
-    assert {head: z.shape for head, z in spaces.items()} == dict.fromkeys(
-        ("shape", "texture", "colour"), (7, 8)
-    )
+    shapes = {head: z.shape for head, z in spaces.items()}
+    assert shapes == dict.fromkeys(("shape", "texture", "colour"), (7, 8))
     assert np.linalg.norm(spaces["shape"], axis=1) == pytest.approx(1.0, abs=1e-5)

@@ -26,9 +26,8 @@ def test_pictures_become_square_as_in_the_store(
 ) -> None:
     pixels = np.random.default_rng(0).integers(0, 256, (height, width, 3), dtype=np.uint8)
     ours = StoredResize(size, resize)(torch.from_numpy(pixels)[None])[0]
-    assert np.array_equal(
-        ours.numpy(), decode_image(encoded(Image.fromarray(pixels)), size, resize)
-    )
+    stored = decode_image(encoded(Image.fromarray(pixels)), size, resize)
+    assert np.array_equal(ours.numpy(), stored)
 
 
 @pytest.mark.slow
@@ -57,16 +56,13 @@ def test_exported_pictures_of_any_size_become_square(resize: Resize) -> None:
 def test_the_embedding_is_what_is_probed(
     encoder: dict[str, object], method: dict[str, object]
 ) -> None:
-    spec = parse_spec(
-        {"name": "a", "views": {"size": 32}, "model": {"encoder": encoder}, "method": method}
-    )
-    sizes = dict.fromkeys(spec.data.tasks, 3)
-    made = METHODS[spec.method.name](spec.method, spec.problem(sizes))
+    sections = {"views": {"size": 32}, "model": {"encoder": encoder}, "method": method}
+    spec = parse_spec({"name": "a", **sections})
+    made = METHODS[spec.method.name](spec.method, spec.problem(dict.fromkeys(spec.data.tasks, 3)))
     network = build_network(spec.model, made.make_network, 0)
     images = np.random.default_rng(0).integers(0, 256, (6, 40, 40, 3), dtype=np.uint8)
-    expected = extract_features(
-        network, images, np.arange(6), spec.views, batch_size=4, device=torch.device("cpu")
-    )
+    given = network, images, np.arange(6), spec.views
+    expected = extract_features(*given, batch_size=4, device=torch.device("cpu"))
     width = expected.shape[1]
     heads = {"a label": Head(torch.randn(width, 3), torch.randn(3), is_set=False)}
     model = ExportedModel(network, heads, spec).eval()

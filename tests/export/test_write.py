@@ -79,10 +79,8 @@ def export(root: Path, to: Path, **options: Any) -> dict[str, Any]:
 
 def features_of(opened: Evaluation, images: np.ndarray) -> torch.Tensor:
     """Returns the trained network's features of stored images."""
-    rows = np.arange(len(images))
-    return extract_features(
-        opened.network, images, rows, opened.spec.views, batch_size=64, device=opened.device
-    )
+    given = opened.network, images, np.arange(len(images)), opened.spec.views
+    return extract_features(*given, batch_size=64, device=opened.device)
 
 
 def assert_same(found: np.ndarray, expected: torch.Tensor) -> None:

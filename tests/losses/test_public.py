@@ -139,9 +139,8 @@ def test_one_entry_that_is_not_finite_is_found(
 def test_a_log_variance_has_one_element_with_or_without_a_dimension() -> None:
     """[T, 1] would broadcast against the losses [T]."""
     given, s = case_a("1", "2"), torch.tensor(0.5)
-    losses = [
-        mtcon(*given, temperature=0.1, log_variance={"1": s, "2": each}) for each in (s, s[None])
-    ]
+    both = [{"1": s, "2": each} for each in (s, s[None])]
+    losses = [mtcon(*given, temperature=0.1, log_variance=each) for each in both]
     assert losses[0] == losses[1]
     message = r"log_variance\['2'\] must be a number or have one element, got shape \[2\]"
     with pytest.raises(ValueError, match=message):

@@ -136,9 +136,8 @@ def test_memory_is_linear_in_the_batch(
     monkeypatch.setattr(tiled_logsumexp, "ON_CPU", tiled_logsumexp.TILE**2)
     num_items = 1024
     z_by_task = {t: random_rows(num_items, 2, 4, seed=0).float().requires_grad_() for t in "abc"}
-    labels = {
-        task: torch.arange(num_items) % k for task, k in zip("abc", (2, 50, 900), strict=True)
-    }
+    classes = {"a": 2, "b": 50, "c": 900}
+    labels = {task: torch.arange(num_items) % num for task, num in classes.items()}
     with Largest() as seen:
         loss = mtcon(z_by_task, labels, temperature=0.1)
         loss.backward()

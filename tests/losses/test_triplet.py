@@ -65,9 +65,8 @@ def test_equal_and_zero_embeddings_have_finite_gradients() -> None:
         z = torch.full((2, 3, 4), scale, requires_grad=True)
         beta = torch.full((2, 4), mask, requires_grad=True)
         weight = torch.full((2, 2, 2), 0.5)
-        loss = triplet.triplet_hinge(
-            triplet.masked_distances(z, beta), margin=0.2
-        ) + triplet.embedding_size(z)
-        loss = loss + triplet.triplet_hinge(triplet.fused_distances(z, beta, weight), margin=0.2)
+        both = triplet.masked_distances(z, beta), triplet.fused_distances(z, beta, weight)
+        hinges = [triplet.triplet_hinge(each, margin=0.2) for each in both]
+        loss = torch.stack(hinges).sum() + triplet.embedding_size(z)
         assert loss.isfinite()
         assert all(g.isfinite().all() for g in torch.autograd.grad(loss, (z, beta)))

@@ -113,9 +113,8 @@ def test_an_encoder_gives_the_features_of_the_probes(trained: Trained, tmp_path:
         Image.fromarray(image).save(file)
     stored = np.stack([decode_image(file.read_bytes(), encoder.size) for file in files])
     spec, network = load_network(run.checkpoint)
-    expected = extract_features(
-        network, stored, np.arange(3), spec.views, batch_size=3, device=torch.device("cpu")
-    )
+    given = network, stored, np.arange(3), spec.views
+    expected = extract_features(*given, batch_size=3, device=torch.device("cpu"))
     np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
     for others in (files, [str(file) for file in files], map(Image.open, files), list(pixels)):
         np.testing.assert_array_equal(encoder.transform(others), found)
@@ -147,8 +146,7 @@ def test_the_page_runs_from_top_to_bottom(tmp_path: Path) -> None:
     page = (REPOSITORY / "docs" / "python.md").read_text("utf-8")
     (tmp_path / "spec.yaml").write_text(json.dumps(SPEC))
     code = "".join(re.findall(r"^```python\n(.*?)^```", page, re.S | re.M))
-    done = run_program(code, tmp_path)
-    assert done.stdout.endswith("(2, 32)\n")
+    assert run_program(code, tmp_path).stdout.endswith("(2, 32)\n")
 
 
 def test_a_plan_prints_as_the_command_does(tmp_path: Path) -> None:
@@ -156,5 +154,4 @@ def test_a_plan_prints_as_the_command_does(tmp_path: Path) -> None:
     path.write_text(json.dumps(SPEC))
     plan = mt.make_plan(mt.load_spec(SPEC), root=tmp_path)
     assert plan.num_trials == 2
-    done = run("plan", path, "--root", tmp_path)
-    assert done.stdout == f"{plan}\n"
+    assert run("plan", path, "--root", tmp_path).stdout == f"{plan}\n"

@@ -19,9 +19,8 @@ from mtcon_ray.spec.run_spec import parse_spec
 from tests.pages import BLOCKS, DOCS, PAGES, REPOSITORY, Block
 
 METHODS_TEXT = (DOCS / "methods.md").read_text(encoding="utf-8")
-SNIPPETS = sorted(
-    set(re.findall(r"`(\{name: (?:" + "|".join(METHODS) + r")\b[^`]*\})`", METHODS_TEXT))
-)
+OF_METHOD = rf"`(\{{name: (?:{'|'.join(METHODS)})\b[^`]*\}})`"
+SNIPPETS = sorted(set(re.findall(OF_METHOD, METHODS_TEXT)))
 
 
 def test_every_method_is_shown() -> None:

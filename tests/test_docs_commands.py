@@ -149,15 +149,13 @@ def test_every_block_of_commands_runs(page: Path, tmp_path: Path) -> None:
     pages.run_shell((PREPARE if alone else "") + code, work, environment, *alone)
 
 
-INSTALLED = pages.run_by(
-    "tests/test_docs_commands.py::test_a_fresh_checkout_becomes_an_environment"
-)
+FRESH = "tests/test_docs_commands.py::test_a_fresh_checkout_becomes_an_environment"
 
 
 @pytest.mark.soak
 @pytest.mark.ray
 @pytest.mark.mlflow
-@pytest.mark.parametrize("block", INSTALLED, ids=lambda block: block.place)
+@pytest.mark.parametrize("block", pages.run_by(FRESH), ids=lambda block: block.place)
 def test_a_fresh_checkout_becomes_an_environment(block: Block, tmp_path: Path) -> None:
     """The commands run unchanged in a copy of the repository, including a full training."""
     ignored = shutil.ignore_patterns(".*", "_build", "__pycache__", "secrets", "*.egg-info")

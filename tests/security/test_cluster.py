@@ -99,10 +99,9 @@ def call(address: str, method: str, token: str | None) -> str:
     """Returns the status of a gRPC call with an empty message."""
     metadata = [("authorization", f"Bearer {token}")] if token else []
     with grpc.insecure_channel(address) as channel:
+        asked = channel.unary_unary(f"/ray.rpc.{method}")
         try:
-            channel.unary_unary(f"/ray.rpc.{method}")(
-                b"", timeout=PATIENCE_SECONDS, metadata=metadata
-            )
+            asked(b"", timeout=PATIENCE_SECONDS, metadata=metadata)
         except grpc.RpcError as error:
             return str(error.code().name)
     return "OK"

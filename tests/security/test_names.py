@@ -26,9 +26,8 @@ def test_characters_that_command_a_terminal_are_written_out(character: str) -> N
 
 
 def test_a_key_of_a_spec_commands_no_terminal(tmp_path: Path) -> None:
-    (tmp_path / "s.yaml").write_text(
-        f'name: a\ndata: {{kind: synthetic}}\n"{EVIL.encode("unicode_escape").decode()}": 1'
-    )
+    key = EVIL.encode("unicode_escape").decode()
+    (tmp_path / "s.yaml").write_text(f'name: a\ndata: {{kind: synthetic}}\n"{key}": 1')
     result = run("validate", tmp_path / "s.yaml")
     assert result.exit_code == 2
     assert "\x1b" not in result.output
@@ -111,7 +110,6 @@ def test_a_record_sends_no_file_from_elsewhere(tmp_path: Path) -> None:
     assert sender.pending() == 0, sender.last_error
     assert len(sender.refused) == len(outside) + len(within)
     written = {p.name for p in set(tmp_path.rglob("*")) - before if p.is_file()}
-    assert written - {"mlflow.db", "mlflow.db.lock", "mlflow.db-shm", "mlflow.db-wal"} == {
-        "sent.json"
-    }
+    database = {"mlflow.db", "mlflow.db.lock", "mlflow.db-shm", "mlflow.db-wal"}
+    assert written - database == {"sent.json"}
     assert (tmp_path / "mlflow.db").stat().st_mode & 0o077 == 0

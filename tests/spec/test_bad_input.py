@@ -50,9 +50,8 @@ class Shop:
         assert result.stderr.count("error: ") == 1
         assert not re.search("unexpected|Traceback", result.output)
         assert len(result.stderr) < 1500
-        assert re.fullmatch(
-            r"(\[ \d:\d\d\] (starting|preparing: .*|decoding images: .*)\n)*", result.stdout
-        )
+        begun = r"(\[ \d:\d\d\] (starting|preparing: .*|decoding images: .*)\n)*"
+        assert re.fullmatch(begun, result.stdout)
         for part in says:
             assert part in result.stderr
         assert self.everything() == kept
@@ -76,9 +75,7 @@ def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Shop:
     for name in ("RAY_ADDRESS", "MLFLOW_TRACKING_URI"):
         monkeypatch.delenv(name, raising=False)
     split = ["train"] * 3 + ["val", "test"]
-    write_table(
-        folder, split=split, colour=["red", "blue"], shape=["a", "a", "b"], maker=["c", "d"]
-    )
+    write_table(folder, split=split, colour=["red", "blue"], shape="aab", maker="cd")
     (folder / "shop.yaml").write_text(SPEC)
     return Shop(folder)
 

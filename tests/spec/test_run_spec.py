@@ -39,9 +39,7 @@ def test_early_stopping_needs_a_probe_before_the_last_rung() -> None:
     for scheduler in (None, "none"):
         spec = parse_spec({**raw, "search": {**SPACE, "scheduler": scheduler}})
         assert spec.scheduler.name == "none"
-    told = (
-        r"evaluate\.every 30 leaves no probe .* last rung \(0\.5 of 20 epochs\); probe more often"
-    )
+    told = r"evaluate\.every 30 leaves no probe .* last rung \(0\.5 of 20 epochs\); probe more"
     with pytest.raises(SpecError, match=told):
         parse_spec({**raw, "search": {**SPACE, "scheduler": "asha"}})
 

@@ -50,6 +50,4 @@ def test_a_sweep_repeats_exactly_whatever_the_test_and_held_out_labels_say(tmp_p
     networks = (load(path)["network"] for path in paths)
     torch.testing.assert_close(*networks, rtol=0, atol=0)
     for name in ("test/accuracy/kind", "heldout/accuracy/tone"):
-        assert best.last_metrics[name] != other.last_metrics[name], (
-            "the evaluation reads the labels"
-        )
+        assert best.last_metrics[name] != other.last_metrics[name], "evaluation reads the labels"

@@ -26,9 +26,8 @@ def test_a_root_may_have_characters_of_urls(name: str, root: Path, empty_databas
     found = sweep.client.download_artifacts(sweep.run().info.run_id, "model.pt")
     assert Path(found).read_text() == "network"
     assert [path.name for path in (root / "roots").iterdir()] == [name]
-    assert {path.name for path in new.iterdir()} == {
-        *("mlflow.db", "mlflow.db.lock", "mlartifacts", "runs")
-    }
+    made = ["mlartifacts", "mlflow.db", "mlflow.db.lock", "runs"]
+    assert sorted(path.name for path in new.iterdir()) == made
     assert sweep.uri in shlex.split(ui_command(sweep.uri))
 
 

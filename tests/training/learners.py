@@ -35,9 +35,8 @@ def learner(*, max_grad_norm: float | None = None, autocast: torch.dtype | None 
     network = build_network(spec, method.make_network, seed=0)
     optimizer = make_optimizer(network, method, TrainSpec(momentum=0, weight_decay=0))
     scaler = GradScaler("cpu", enabled=autocast == torch.float16)
-    return Learner(
-        network, network, method, optimizer, ALONE, autocast, max_grad_norm, scaler=scaler
-    )
+    parts = network, network, method, optimizer, ALONE
+    return Learner(*parts, autocast, max_grad_norm, scaler=scaler)
 
 
 def snapshot(module: nn.Module) -> dict[str, Tensor]:

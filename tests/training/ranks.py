@@ -46,9 +46,7 @@ def learner_on(
     """Returns a learner with a small network. Its teacher has other parameters."""
     made = METHODS[method["name"]](METHODS.spec(method["name"])(**method), known).double()
     spec = ModelSpec.model_validate({"encoder": encoder, "head_dim": known.head_dim})
-    network, teacher = (
-        build_network(spec, made.make_network, seed=seed).double() for seed in range(2)
-    )
+    network, teacher = (build_network(spec, made.make_network, seed).double() for seed in (0, 1))
     forward = parallelise(network, ranks, batch_norm=batch_norm)
     parallelise(teacher.requires_grad_(False), ranks, batch_norm=batch_norm)
     optimizer = make_optimizer(network, made, TrainSpec())
@@ -57,12 +55,9 @@ def learner_on(
 
 
 def two_updates(
-    ranks: Ranks,
-    method: dict[str, Any],
-    encoder: dict[str, Any],
-    batch_norm: str = "global",
+    ranks: Ranks, method: dict[str, Any], encoder: dict[str, Any], batch_norm: str = "global",
     chunk_size: int | None = None,
-) -> dict[str, Tensor]:
+) -> dict[str, Tensor]:  # fmt: skip
     """Returns the state of all modules after two updates on eight items, and the losses."""
     known = problem(*LABELS, batch_size=8, encoder=encoder["name"])
     learner = learner_on(ranks, method, known, encoder, batch_norm)

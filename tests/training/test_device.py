@@ -13,6 +13,7 @@ from mtcon_ray.spec.run_spec import with_values
 from mtcon_ray.testing import start
 from mtcon_ray.training import batches, trainer
 from mtcon_ray.training import device as devices
+from mtcon_ray.training.device import explain_out_of_memory
 from tests.methods.cases import make_spec
 
 CPU = torch.device("cpu")
@@ -109,18 +110,14 @@ def test_images_stream_where_others_took_the_memory(monkeypatch: pytest.MonkeyPa
 )  # fmt: skip
 def test_out_of_memory_is_a_trial_error_with_a_way_out(error: RuntimeError) -> None:
     """The first sentence of the original error is kept."""
-    with (
-        pytest.raises(OutOfMemoryError, match=r"batch 64 does not fit.*tried 2 GiB\)?; lower it"),
-        devices.explain_out_of_memory("batch 64", "lower it"),
-    ):
+    told = r"batch 64 does not fit.*tried 2 GiB\)?; lower it"
+    with pytest.raises(OutOfMemoryError, match=told), explain_out_of_memory("batch 64", "lower it"):
         raise error
 
 
 def test_memory_of_the_machine_may_be_too_small_too() -> None:
-    with (
-        pytest.raises(OutOfMemoryError, match=r"the memory: .*DefaultCPU.* bytes; lower"),
-        devices.explain_out_of_memory("batch 64", "lower it"),
-    ):
+    told = r"the memory: .*DefaultCPU.* bytes; lower"
+    with pytest.raises(OutOfMemoryError, match=told), explain_out_of_memory("batch 64", "lower it"):
         torch.empty(1 << 50)
 
 
@@ -147,7 +144,7 @@ def test_memory_that_neighbours_took_says_nothing_about_the_configuration(
     monkeypatch.setattr(torch.cuda, "get_per_process_memory_fraction", lambda: share)
     monkeypatch.setattr(torch.cuda, "memory_reserved", lambda: reserved * GIGABYTE)
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda: (free * GIGABYTE, 80 * GIGABYTE))
-    with pytest.raises(expected) as raised, devices.explain_out_of_memory("batch 64", "lower it"):
+    with pytest.raises(expected) as raised, explain_out_of_memory("batch 64", "lower it"):
         raise torch.OutOfMemoryError("tried 2 GiB. GPU 0 has 1 GiB free")
     assert type(raised.value) is expected
 
@@ -167,5 +164,5 @@ def test_a_training_may_use_its_share_of_a_gpu_s_memory(monkeypatch: pytest.Monk
 
 
 def test_another_error_of_a_device_stays_what_it_is() -> None:
-    with pytest.raises(RuntimeError, match="illegal"), devices.explain_out_of_memory("a", "b"):
+    with pytest.raises(RuntimeError, match="illegal"), explain_out_of_memory("a", "b"):
         raise RuntimeError("CUDA error: an illegal memory access")

@@ -14,14 +14,9 @@ def problem(*tasks: str, **changes: Any) -> Problem:
     Heads have width 4; `changes` override fields.
     """
     fields: dict[str, Any] = {
-        "kinds": dict.fromkeys(tasks, "classes"),
-        "batch_size": 6,
-        "num_views": 2,
-        "head_dim": 4,
-        "head_hidden": None,
-        "encoder": "small",
-        "sizes": dict.fromkeys(tasks, 3),
-    }
+        "kinds": dict.fromkeys(tasks, "classes"), "sizes": dict.fromkeys(tasks, 3),
+        "batch_size": 6, "num_views": 2, "head_dim": 4, "head_hidden": None, "encoder": "small",
+    }  # fmt: skip
     return Problem(**(fields | changes))
 
 

@@ -36,12 +36,9 @@ def run(
 
 
 def run_python(
-    *words: object,
-    cwd: Path = REPOSITORY,
-    code: int = 0,
-    seconds: float = PATIENCE_SECONDS,
+    *words: object, cwd: Path = REPOSITORY, code: int = 0, seconds: float = PATIENCE_SECONDS,
     **variables: str,
-) -> subprocess.CompletedProcess[str]:
+) -> subprocess.CompletedProcess[str]:  # fmt: skip
     """Returns what a process wrote that ends with `code`, with `variables` in its environment."""
     command = [sys.executable, *map(str, words)]
     environment = {**os.environ, "PYTHONPATH": str(REPOSITORY), **variables}

@@ -13,14 +13,9 @@ PATIENCE_SECONDS = 600
 
 
 def wait_until(
-    ready: Callable[[], object],
-    what: str,
-    *,
-    process: Popen[Any] | None = None,
-    told: Callable[[], object] = lambda: "",
-    not_yet: type[Exception] = OSError,
-    pause: float = 0.2,
-) -> None:
+    ready: Callable[[], object], what: str, *, process: Popen[Any] | None = None,
+    told: Callable[[], object] = lambda: "", not_yet: type[Exception] = OSError, pause: float = 0.2,
+) -> None:  # fmt: skip
     """Waits until `ready()` is true; polls every `pause` seconds.
 
     `ready` may raise `not_yet`, which counts as false. Fails after PATIENCE_SECONDS, or once

@@ -19,11 +19,9 @@ TRUTH, PREDICTED = [0, 0, 0, 0, 1, 1], [0, 0, 1, 2, 1, 1]
 
 
 def predicted(
-    results: SweepResults,
-    truth: npt.ArrayLike = TRUTH,
-    answers: npt.ArrayLike = PREDICTED,
+    results: SweepResults, truth: npt.ArrayLike = TRUTH, answers: npt.ArrayLike = PREDICTED,
     names: Sequence[str] = NAMES,
-) -> SweepResults:
+) -> SweepResults:  # fmt: skip
     """Stores the winner's predictions of the task kind, of all other labels none."""
     known, answered = np.array(truth), np.array(answers)
     path = results.predictions_of(some(results.winner))

@@ -25,13 +25,9 @@ def spec_of(tasks: list[str], held_out: Sequence[str] = (), **sections: Any) -> 
 def test_a_set_and_classes_stand_with_their_own_scores() -> None:
     spec = spec_of(["attributes", "shape"], ["tilt"], evaluate={"neighbours": 7})
     values = {
-        "val/score": 0.5,
-        "test/map/attributes": 0.61,
-        "test/map_std/attributes": 0.02,
-        "test/accuracy/shape": 0.7,
-        "test/knn/shape": 0.65,
-        "heldout/accuracy/tilt": 0.25,
-    }
+        "val/score": 0.5, "test/map/attributes": 0.61, "test/map_std/attributes": 0.02,
+        "test/accuracy/shape": 0.7, "test/knn/shape": 0.65, "heldout/accuracy/tilt": 0.25,
+    }  # fmt: skip
     majority = {"attributes": 0.3, "shape": 0.7}
     plan = plan_with(classes={"attributes": 8, "shape": 5}, majority=majority)
     _, head, *rows, _ = winner_lines(results_of(spec, trial_of(0, 3, values), plan=plan))

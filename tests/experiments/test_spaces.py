@@ -28,13 +28,8 @@ def test_without_trainings_nothing_is_testable(figure: Any, tmp_path: Path) -> N
 
 
 def test_spaces_are_those_of_the_kept_heads_on_test_items(tmp_path: Path) -> None:
-    small = (
-        "data.num_items=100",
-        "train.epochs=1",
-        "evaluate.bootstrap=10",
-        "tracking.offline=true",
-    )
-    where = setting(tmp_path, "smoke", *small)
+    small = ["data.num_items=100", "train.epochs=1", "evaluate.bootstrap=10"]
+    where = setting(tmp_path, "smoke", *small, "tracking.offline=true")
     spec = where.spec_of(Cell("zappos50k", "mtcon"))
     row = Row("one", train_once(spec, root=tmp_path, callbacks=Callbacks()))
     opened = open_trained(row, row.finished[0], where.root)

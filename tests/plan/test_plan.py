@@ -192,12 +192,9 @@ SUPCON = {"name": "supcon", "task": "shape"}
     ],
 )
 def test_an_objective_in_the_space_of_a_head_needs_the_head(
-    method: dict[str, Any],
-    searched: list[str],
-    objective: str,
-    name: str | None,
+    method: dict[str, Any], searched: list[str], objective: str, name: str | None,
     monkeypatch: pytest.MonkeyPatch,
-) -> None:
+) -> None:  # fmt: skip
     """Found without a count of parameters, as `validate` plans, for each listed value.
 
     The head of a triplet method is the space of its features, even with the name of a task.

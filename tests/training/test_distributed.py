@@ -58,14 +58,10 @@ def train_in_pieces(folder: Path, ranks: Ranks) -> dict[str, Any]:
     resumed = tiny_run(folder, ranks)
     after = list(resumed)
     return {
-        "interrupted": cut.interrupted,
-        "step": cut.step,
-        "epochs": [p.epoch for p in before] + [p.epoch for p in after],
-        "evaluated": [p.evaluated for p in after],
-        "metrics": sorted(after[-1].metrics),
-        "digest": digest(resumed.network.state_dict()),
-        "file": f"{resumed.folder}/last.pt",
-    }
+        "interrupted": cut.interrupted, "step": cut.step, "file": f"{resumed.folder}/last.pt",
+        "epochs": [p.epoch for p in [*before, *after]], "evaluated": [p.evaluated for p in after],
+        "metrics": sorted(after[-1].metrics), "digest": digest(resumed.network.state_dict()),
+    }  # fmt: skip
 
 
 def train_to_plateau(folder: Path, ranks: Ranks) -> dict[str, Any]:

@@ -29,8 +29,7 @@ def test_demo_sweeps_the_spec_that_init_writes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "spec.yaml"
-    done = run("init", "--synthetic", "-o", path)
-    assert done.stdout.startswith(f"wrote {path}\n  items ")
+    assert run("init", "--synthetic", "-o", path).stdout.startswith(f"wrote {path}\n  items ")
     assert load_spec(path) == load_spec(REPOSITORY / SYNTHETIC)
     started = []
     monkeypatch.setattr(run_commands, "run", lambda *where, **given: started.append((where, given)))

@@ -126,8 +126,7 @@ def test_labels_that_a_split_lacks_are_no_tasks(folder: Path) -> None:
 )
 def test_groups_have_many_names(folder: Path, columns: tuple[str, ...], group: str) -> None:
     """The column with fewer groups is taken. Two groups are too few for a random split."""
-    few = infer_columns(write_csv(folder, group=cycle(2)), folder)
-    assert few.data["group_column"] is None
+    assert infer_columns(write_csv(folder, group=cycle(2)), folder).data["group_column"] is None
     groups = {c: [str(i // (2 * n + 2)) for i in range(NUM_ROWS)] for n, c in enumerate(columns)}
     found = infer_columns(write_csv(folder, **groups, kind=cycle(3)), folder)
     assert found.data["group_column"] == group

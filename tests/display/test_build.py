@@ -116,8 +116,7 @@ def test_each_searched_field_has_a_panel(sweep: MakeSweep, monkeypatch: pytest.M
         for w in ("learned", "equal")
         for lr in (0.02, 0.1, 0.5)
     ]
-    page = built(sweep(points=points, search=search))
-    assert len(page.pictures) == 2
+    assert len(built(sweep(points=points, search=search)).pictures) == 2
     assert [call.args for call in panels.call_args_list] == [(3,), (1,)]
 
 

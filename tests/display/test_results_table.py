@@ -81,8 +81,7 @@ def test_the_readmes_leaderboard_is_what_a_sweep_prints() -> None:
         for number, temperature, scores in rows
     )  # fmt: skip
     spec = load_spec(REPOSITORY / "experiments" / "temperature.yaml")
-    lines = leaderboard_lines(results_of(spec, *trials))
-    assert "\n".join(lines[:3]) in readme
+    assert "\n".join(leaderboard_lines(results_of(spec, *trials))[:3]) in readme
 
 
 @pytest.mark.parametrize("columns", [80, 150])

@@ -109,8 +109,7 @@ def read_pt2(folder: Path, images: np.ndarray | Path, tmp_path: Path) -> Found:
 
 
 def read_onnx(folder: Path, images: np.ndarray | Path, tmp_path: Path) -> Found:
-    runtime = pytest.importorskip("onnxruntime")
-    session = runtime.InferenceSession(folder / "model.onnx")
+    session = pytest.importorskip("onnxruntime").InferenceSession(folder / "model.onnx")
     names = [output.name.removeprefix("labels/") for output in session.get_outputs()]
     return dict(zip(names, session.run(None, {"images": images}), strict=True))
 

@@ -59,8 +59,7 @@ def test_tasks_of_any_shape_and_type_with_labels_missing_are_the_sum_of_each(
         labels[task] = torch.arange(shape[0]) % 3
         labels[task][2] = -1
         s[task] = torch.tensor(0.3 * seed)
-    given = s if weighted else None
-    together = mtcon(z, labels, temperature=0.2, log_variance=given)
+    together = mtcon(z, labels, temperature=0.2, log_variance=s if weighted else None)
     assert together.shape == ()
     each = [supcon(z[t], labels[t], temperature=0.2).double() for t in z]
     if weighted:

@@ -103,8 +103,7 @@ def test_probes_of_few_items_are_warned_of_where_configurations_are_compared() -
 def test_rates_give_hours_with_probes_and_test_evaluations() -> None:
     """Five trials, two at a time, take three times one trial's time. Epochs 3 and 4 are probed."""
     search = {**SEARCH, "num_trials": 5, "scheduler": {"name": "none"}}
-    spec = spec_of(evaluate={"every": 3}, search=search)
-    plan = plan_on(spec, rates=RATES)
+    plan = plan_on(spec_of(evaluate={"every": 3}, search=search), rates=RATES)
     seconds = plan.images_per_trial / 100 + 2 * 7 + 40
     assert plan.device_hours == pytest.approx(5 * seconds / 3600)
     assert plan.wall_hours == pytest.approx(3 * seconds / 3600)
@@ -259,8 +258,7 @@ def test_unknown_labels_count_in_no_majority() -> None:
         multi_hot={"set": np.array([[1, 1], [1, 255], [0, 255], [255, 255], [1, 255], [0, 255]])},
         multi_hot_names={"set": ("p", "q")},
     )
-    shares = majority_shares(table, ["kind", "set"])
-    assert shares == {"kind": 0.75, "set": pytest.approx(0.25)}
+    assert majority_shares(table, ["kind", "set"]) == {"kind": 0.75, "set": pytest.approx(0.25)}
 
 
 def partly_labelled(search: dict[str, Any]) -> Plan:

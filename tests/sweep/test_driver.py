@@ -37,8 +37,7 @@ def kill_at(number: int) -> Mock:
 @pytest.mark.parametrize(("search", "most"), [*((name, 1) for name in SEARCHES), *SIDE_BY_SIDE])
 def test_kills_of_a_driver_change_nothing(search: str, most: int, tmp_path: Path) -> None:
     spec = some_spec(**SEARCHES[search])
-    whole = Simulation(tmp_path / "whole", spec, most=most)
-    expected = outcomes(whole.run())
+    expected = outcomes(Simulation(tmp_path / "whole", spec, most=most).run())
     random, num_kills = Random(search), 0
     cut = Simulation(tmp_path / "cut", spec, most=most, save_every=2)
     while True:

@@ -26,8 +26,7 @@ def test_at_the_limit_running_trials_are_finished_and_no_other_begins(
 ) -> None:
     now = 0.0
     monkeypatch.setattr("mtcon_ray.sweep.driver.time.monotonic", lambda: now)
-    spec = some_spec(max_hours=2)
-    driver = Simulation(tmp_path, spec, most=2).driver()
+    driver = Simulation(tmp_path, some_spec(max_hours=2), most=2).driver()
     first = some(driver.next())
     now += 2 * 3600
     assert driver.next() is None

@@ -63,8 +63,7 @@ def test_finished_trials_give_the_fields_that_are_shared_and_inside(tmp_path: Pa
         ({TEMPERATURE: 1.0, EPOCHS: 1}, 0.8, "FINISHED"),
     )  # fmt: skip
     write_sweep(tmp_path, "other", spec_of({RATE: {"grid": [0.1]}}), ({RATE: 0.1}, 0.4, "FINISHED"))
-    spec = spec_of(RANGES, start_from=["old", "other", "old"])
-    found = earlier_trials(spec, tmp_path)
+    found = earlier_trials(spec_of(RANGES, start_from=["old", "other", "old"]), tmp_path)
     assert seen(found) == [({TEMPERATURE: 0.2}, 0.5), ({TEMPERATURE: 1.0}, 0.8), ({RATE: 0.1}, 0.4)]
     assert found[1].source == "old/trial-0005"
     assert earlier_trials(spec_of(RANGES), tmp_path) == []
@@ -74,8 +73,7 @@ def test_listed_values_are_taken_as_optuna_takes_them(tmp_path: Path) -> None:
     space = {"views.crop_scale": {"grid": [[0.2, 1.0], [0.5, 1.0]]}}
     params = {"views.crop_scale": "[0.5, 1.0]"}
     write_sweep(tmp_path, "old", spec_of(space), (params, 0.5, "FINISHED"))
-    found = earlier_trials(spec_of(space, start_from=["old"]), tmp_path)
-    assert seen(found) == [(params, 0.5)]
+    assert seen(earlier_trials(spec_of(space, start_from=["old"]), tmp_path)) == [(params, 0.5)]
 
 
 def test_a_gaussian_process_gets_trials_with_all_fields(tmp_path: Path) -> None:

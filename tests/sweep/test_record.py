@@ -106,8 +106,7 @@ def test_times_of_a_trial_do_not_decrease_if_the_clock_of_its_node_is_ahead(tmp_
 
 
 def test_a_plateau_is_the_end_of_a_trial(tmp_path: Path) -> None:
-    spec = some_spec(9, {"train.patience": 2})
-    record = Simulation(tmp_path, spec).driver().record
+    record = Simulation(tmp_path, some_spec(9, {"train.patience": 2})).driver().record
     trial = record.start("trial-0000", {}, 0, 0)
     record.report(trial, lines(trial.name, 0.1, 0.5, 0.4))
     assert not record.is_done(trial)

@@ -73,8 +73,7 @@ def test_only_ended_trials_that_cannot_win_are_removable(
 
 
 def test_networks_are_removed_while_trials_end_and_say_so(tmp_path: Path) -> None:
-    spec = some_spec(2, {"storage.keep": 1}, num_trials=3)
-    simulation = Simulation(tmp_path, spec, most=3)
+    simulation = Simulation(tmp_path, some_spec(2, {"storage.keep": 1}, num_trials=3), most=3)
 
     driver, places = simulation.driver(), list[Path]()
 

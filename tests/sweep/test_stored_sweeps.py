@@ -209,7 +209,6 @@ def test_commands_begin_continue_read_and_remove_a_sweep_in_a_store(
 
 def test_a_search_of_data_is_prepared_for_all_nodes(store: FolderStore, spec_of: SpecOf) -> None:
     space = {"data.label_noise.kind": {"grid": [0.5, 0.9]}, "views.size": {"choice": [16, 18]}}
-    search = {"space": space, "sampler": "random", "num_trials": 3}
-    ended = run(spec_of(search=search))
+    ended = run(spec_of(search={"space": space, "sampler": "random", "num_trials": 3}))
     assert [trial.status for trial in ended.trials] == ["FINISHED"] * 3
     assert sum(name.endswith("labels.npz") for name in store.names()) == 5

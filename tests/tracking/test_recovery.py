@@ -74,8 +74,7 @@ def test_a_copy_below_another_root_sends_its_own_files(sweep: Sweep, root: Path)
     """
     new, old = root / "new" / "sweeps" / "shoes-1", sweep.folder / "sweeps" / "shoes-1"
     sweep.folder = old
-    parent = sweep.begin()
-    parent.add_file("model.pt", "own")
+    sweep.begin().add_file("model.pt", "own")
     shutil.copytree(old, new)
     (old / "model.pt").write_text("of another sweep")
     sweep.folder = new

@@ -60,8 +60,7 @@ def test_a_moved_root_sends_no_files_back(sweep: Sweep, root: Path, empty_databa
     problem = f"experiment 'tests' keeps its files in {old}/mlartifacts, not below the root {new}"
     with pytest.raises(UserError, match=re.escape(problem)):
         check_server(sweep.uri, experiment=sweep.experiment, root=new)
-    sender = sweep.send(left=2)
-    assert problem in sender.reason
+    assert problem in sweep.send(left=2).reason
     assert not old.exists()
     old.symlink_to(new)
     sweep.send()

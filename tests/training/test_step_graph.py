@@ -63,8 +63,7 @@ def test_an_optimizer_reads_rate_and_momentum_of_each_step(optimizer: Any, tmp_p
 
 def test_each_phase_has_a_graph(tmp_path: Path) -> None:
     """LGP hides patches in the first half of the steps, and then learns without its decoder."""
-    spec = make_spec("lgp", steps=WARM_UP + 2)
-    check(spec, tmp_path, num_steps=2 * (WARM_UP + 2))
+    check(make_spec("lgp", steps=WARM_UP + 2), tmp_path, num_steps=2 * (WARM_UP + 2))
 
 
 def test_a_whole_training_and_one_that_is_resumed_are_the_same(tmp_path: Path) -> None:

@@ -102,8 +102,7 @@ def test_a_training_ends_after_so_many_epochs_without_a_new_best_value(
 def test_killed_at_its_plateau_it_trains_no_more(resumed: Resumed) -> None:
     """The checkpoint is written before the epoch is yielded; the caller records it later."""
     resumed.train(0.5, 0.4, 0.3, epochs=3, **PATIENT)
-    run = resumed.train(0.9, **PATIENT)
-    assert some(run.last).done
+    assert some(resumed.train(0.9, **PATIENT).last).done
     assert sorted(resumed.log) == [1, 2, 3]
 
 
@@ -131,8 +130,7 @@ def test_a_kill_between_model_and_last_costs_neither(
         with pytest.raises(KeyboardInterrupt):
             resumed.train(0.5, 0.4, 0.6, **fields)
     assert sorted(resumed.log) == [1, 2]
-    run = resumed.train(again, 0.2, **fields)
-    assert some(run.last).metrics["val/best"] == 0.6
+    assert some(resumed.train(again, 0.2, **fields).last).metrics["val/best"] == 0.6
     assert sorted(resumed.log) == [1, 2, 3, 4, 5]
     resumed.check()
 

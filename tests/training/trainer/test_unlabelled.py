@@ -21,8 +21,7 @@ def spec_of(method: str, **search: Any) -> RunSpec:
 
 @pytest.mark.parametrize("method", FREE)
 def test_methods_that_compare_views_need_no_labels(method: str, tmp_path: Path) -> None:
-    spec = spec_of(method)
-    run = start(spec, tmp_path / "store", tmp_path / "run")
+    run = start(spec_of(method), tmp_path / "store", tmp_path / "run")
     value = list(run)[-1].metrics["val/rankme"]
     width, num_val = run.network.encoder.width, len(run.dataset.table.rows("val"))
     assert 0.99 / width < value <= num_val / width

@@ -10,7 +10,9 @@ from click.testing import CliRunner, Result
 
 from mtcon_ray.cli.main import program
 from tests import specs
+from tests.sweep.conftest import folder
 
+__all__ = ["folder"]
 Invoke = Callable[..., Result]
 # A sweep of three trials of two epochs each.
 SPEC: dict[str, Any] = {

@@ -13,17 +13,8 @@ from mtcon_ray.base.paths import event_file
 from mtcon_ray.records.events import Ended
 from tests.cli.conftest import run
 from tests.run_log import RunLog
-from tests.sweep.written_sweep import write_sweep
 
 NAME = "shoes-1"
-
-
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    """Returns the folder of a sweep whose trials have finished, been pruned and interrupted."""
-    folder = tmp_path / "sweeps" / NAME
-    write_sweep(folder)
-    return folder
 
 
 def ask(folder: Path, *words: str) -> Result:

@@ -3,27 +3,42 @@
 The peers are Pillow's and torchvision's ways of a data set in Python. All read from memory, and all
 squash the image. Only ours turns photographs as their EXIF data say, finds damage that Pillow
 tolerates, and reads colour spaces other than RGB.
+
+Then the decoding of a folder by the driver alone, and with another node of a Ray cluster. Each has
+a single core of this machine.
 """
 
 import io
+import os
 import warnings
 from collections.abc import Callable
 from functools import partial
+from itertools import cycle, islice
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from time import perf_counter
+from unittest.mock import patch
 
 import numpy as np
+import ray
 import torch
 from PIL import Image
 from torchvision.io import ImageReadMode, decode_jpeg
 from torchvision.transforms.v2.functional import resize
 
+from benchmarks.faults.nodes import cluster_of, raylet_of
 from benchmarks.table import markdown
-from benchmarks.timing import interleaved, ratio
+from benchmarks.timing import Times, interleaved, ratio
 from benchmarks.views import drawn_photographs
+from mtcon_ray.cluster.nodes import lent_decoders
+from mtcon_ray.data import image_cache
 from mtcon_ray.data.decoding import decode_image
+from mtcon_ray.data.sources import SOURCES, DataSource
 
 WIDTH, HEIGHT = 500, 375
 SIZES = (64, 112, 224)
 CLOSE = 2.0  # levels of 255, in the mean
+NODES_HEADER = ("Files of a folder, 500 x 375 px", "images per second", "faster than alone by")
 HEADER = ("JPEG of 500 x 375 px", "images per second", "ours is faster by")
 
 
@@ -61,8 +76,53 @@ WAYS: dict[str, Callable[[bytes, int], np.ndarray]] = {
 }
 
 
-def measure(number: int = 64, rounds: int = 7) -> str:
-    """Returns the table. Raises ValueError if a way gives another image than ours."""
+def folder_of(place: Path, number: int) -> DataSource:
+    """Returns the source of a new folder of this many files in two classes."""
+    for row, content in enumerate(islice(cycle(files(64)), number)):
+        path = place / f"class {row % 2}" / f"{row:06}.jpg"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content)
+    source = SOURCES["folder"]
+    return source(source.Spec(kind="folder", images=str(place), tasks=["class"]))
+
+
+def measure_nodes(number: int, rounds: int, sizes: tuple[int, ...]) -> str:
+    """Returns the table of a driver alone on a core, and beside a node with another core."""
+    cores, rows = os.sched_getaffinity(0), []
+    here, there = sorted(cores)[:2]
+    ways = {"alone": image_cache.lent_nothing, "two nodes": lambda: lent_decoders(lambda _: None)}
+
+    def rate(source: DataSource, size: int, lent: image_cache.Lent) -> float:
+        """Returns the images per second between the first and the last part."""
+        seen: list[tuple[float, int]] = []
+        tell = lambda done, _: seen.append((perf_counter(), done))  # noqa: E731
+        with TemporaryDirectory() as store:
+            image_cache.open_image_cache(source, number, size, Path(store), tell, lent)
+        return (number - seen[0][1]) / (seen[-1][0] - seen[0][0])
+
+    with TemporaryDirectory() as place, cluster_of(0, 1) as cluster:
+        source = folder_of(Path(place), number)
+        for node in cluster.worker_nodes:  # the processes of its tasks inherit the core
+            os.sched_setaffinity(raylet_of(node), {there})
+        os.sched_setaffinity(0, {here})
+        variables = patch.dict(os.environ, RAY_ADDRESS=cluster.address)
+        with variables, patch.object(image_cache, "MANY", 0), ray.init(log_to_driver=False):
+            for size in sizes:
+                rates: dict[str, list[float]] = {name: [] for name in ways}
+                for _ in range(rounds + 1):
+                    for name, lent in ways.items():
+                        rates[name].append(rate(source, size, lent))
+                # The first round started the processes of the node, which takes two seconds.
+                times = {n: Times(tuple(1 / r for r in each[1:])) for n, each in rates.items()}
+                for name, each in times.items():
+                    text = "1" if name == "alone" else str(ratio(times["alone"], each))
+                    rows.append((f"to {size} px: {name}", f"{1 / each.median:,.0f}", text))
+        os.sched_setaffinity(0, cores)
+    return markdown(NODES_HEADER, rows)
+
+
+def measure(number: int = 64, rounds: int = 7, num_files: int = 8192) -> str:
+    """Returns the tables. Raises ValueError if a way gives another image than ours."""
     jpegs, rows = files(number), []
 
     def decode_all(way: Callable[[bytes, int], np.ndarray], size: int) -> None:
@@ -83,4 +143,5 @@ def measure(number: int = 64, rounds: int = 7) -> str:
             text = "1" if name == "mtcon-ray" else str(ratio(each, times["mtcon-ray"]))
             rows.append((f"to {size} px: {name}", f"{number / each.median:,.0f}", text))
     torch.set_num_threads(before)
-    return markdown(HEADER, rows)
+    table = markdown(HEADER, rows)
+    return f"{table}\n{measure_nodes(num_files, max(1, rounds // 2), (64, 224))}"

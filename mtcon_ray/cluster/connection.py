@@ -68,15 +68,26 @@ def view_of(cluster: str | None, on_phase: Callable[[str], None] = lambda _: Non
         return view_of_file(Path(cluster))
     if cluster or not (cluster_address() or is_callers):
         return this_machine()
-    if ray.is_initialized():
+    with visiting(on_phase):
         return connected_view()
+
+
+@contextmanager
+def visiting(on_phase: Callable[[str], None]) -> Iterator[None]:
+    """Connects to the cluster of RAY_ADDRESS for a moment, unless a session is held.
+
+    Calls `on_phase` with a text before it connects. Raises MtconError if no cluster answers.
+    """
+    if ray.is_initialized():
+        yield
+        return
     on_phase(f"connecting to Ray at {cluster_address()}")
     with away():
         _connect({"log_to_driver": False, "logging_level": logging.ERROR})
-        try:
-            return connected_view()
-        finally:
-            ray.shutdown()
+    try:
+        yield
+    finally:
+        ray.shutdown()
 
 
 def connected_view() -> ClusterView:

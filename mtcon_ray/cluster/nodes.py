@@ -1,7 +1,11 @@
-"""Check of all nodes of the cluster before a sweep starts: the root, and their versions."""
+"""Other nodes of the cluster before a sweep starts: their check, and their help with images."""
 
 import os
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from itertools import chain, islice, zip_longest
 from pathlib import Path
+from typing import Any
 from uuid import uuid4
 
 import ray
@@ -10,12 +14,21 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from mtcon_ray.base.paths import stored_url
 from mtcon_ray.base.root_files import remove, touch
+from mtcon_ray.cluster.connection import visiting
+from mtcon_ray.cluster.environment import cluster_address
 from mtcon_ray.cluster.jobs import versions
+from mtcon_ray.data.decoding import Decoded, Decoder, decode_files, decode_there, stamp
+from mtcon_ray.data.image_files import ImageFiles
 from mtcon_ray.data.objects import Objects
 from mtcon_ray.errors import ResourceError, StorageError
 
 # Without these versions in common, no process of a trial works.
 MUST_BE_EQUAL = {"python", "ray", "mtcon-ray"}
+# The driver writes all images. It has no time for more.
+MOST_DECODERS = 48
+AT_ONCE = 2  # for each core: the next images are decoded while the last ones are sent
+# A core that has not answered after this time is busy, or its node is lost.
+DECODING_SECONDS = 30.0
 
 
 def check_nodes(folder: Path) -> list[str]:
@@ -88,3 +101,43 @@ def _answer(call: "ray.ObjectRef[tuple[str, dict[str, str]]]") -> tuple[str, dic
     except RayError:  # the node was lost meanwhile
         return "", {}
     return problem, dict(sorted(there.items() - versions().items()))
+
+
+@contextmanager
+def lent_decoders(on_phase: Callable[[str], None]) -> Iterator[Sequence[Decoder]]:
+    """Yields decoders for the cores of the other nodes of the cluster, MOST_DECODERS at most.
+
+    A node reads the files itself, and the driver writes the images. Files that a node does not see
+    as the driver does, or does not decode in time, are decoded here, as are all later ones of this
+    decoder. Raises MtconError if the cluster of RAY_ADDRESS cannot be reached.
+    """
+    if not (cluster_address() or ray.is_initialized()):
+        yield ()
+        return
+    with visiting(on_phase):
+        own = ray.get_runtime_context().get_node_id()
+        others = [n for n in ray.nodes() if n["Alive"] and n["NodeID"] != own]
+        cores = ([n["NodeID"]] * AT_ONCE * int(n["Resources"].get("CPU", 0)) for n in others)
+        turns = filter(None, chain.from_iterable(zip_longest(*cores)))  # a core of each node first
+        yield [_decoder_on(node) for node in islice(turns, MOST_DECODERS)]
+
+
+def _decoder_on(node: str) -> Decoder:
+    on_it = NodeAffinitySchedulingStrategy(node, soft=False)
+    task = ray.remote(num_cpus=1, max_retries=0)(decode_there).options(scheduling_strategy=on_it)
+    works = True
+
+    def decode(files: ImageFiles, names: Sequence[str], *how: Any) -> Decoded:
+        nonlocal works
+        if works:
+            call = task.remote(str(files.root), names, stamp(files, names), *how)
+            try:
+                answer: Decoded | None = ray.get(call, timeout=DECODING_SECONDS)
+                if answer:
+                    return answer
+            except (RayError, ImportError):
+                ray.cancel(call)
+            works = False
+        return decode_files(files, names, *how)
+
+    return decode

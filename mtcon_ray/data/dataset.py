@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from mtcon_ray.data.image_cache import check_room, open_image_cache
+from mtcon_ray.data.image_cache import Lent, check_room, lent_nothing, open_image_cache
 from mtcon_ray.data.labels import LabelTable, fingerprint, read_table, without
 from mtcon_ray.data.remote import Found, Report, fetch, look
 from mtcon_ray.data.sources import SOURCES, DataSource, DataSpec
@@ -62,10 +62,12 @@ def open_dataset(
     progress: Report = lambda *_: None,
     on_download: Report = lambda *_: None,
     checked: CheckedData | None = None,
+    lent: Lent = lent_nothing,
 ) -> Dataset:
     """Returns labels and images. Decodes the images into `store` if no process has done so.
 
-    `progress(done, total)` is called with the number of decoded images. URLs are downloaded below
+    `progress(done, total)` is called with the number of decoded images. `lent` gives decoders of
+    other machines. URLs are downloaded below
     `store` if needed, and `on_download(done, total)` is called with bytes. The contents of
     `checked` are not listed or read again, except for labels if a download has changed the paths of
     the files.
@@ -79,7 +81,8 @@ def open_dataset(
         source, table = checked.source, checked.labels
     else:
         table = read_table(source)
-    stored = open_image_cache(source, len(table), store_size(spec, view_size), store, progress)
+    size = store_size(spec, view_size)
+    stored = open_image_cache(source, len(table), size, store, progress, lent)
     table = without(table, stored.bad, source)
     digest = fingerprint(table, stored.content_key, stored.images.shape[1])
     return Dataset(stored.images, table, spec.tasks, spec.held_out, digest, stored.key)

@@ -1,17 +1,21 @@
-"""Decoding of one image file to a square array of pixels."""
+"""Decoding of image files to square arrays of pixels."""
 
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from io import BytesIO
+from pathlib import Path
 from threading import Lock, Semaphore
+from typing import Any
 
 import numpy as np
-from PIL import Image, ImageMode, ImageOps, PngImagePlugin, UnidentifiedImageError
+import PIL
+from PIL import Image, ImageMode, ImageOps, PngImagePlugin, UnidentifiedImageError, features
 
-from mtcon_ray.data.image_files import UnreadableImageError
+from mtcon_ray.data.image_files import ImageFiles, ImageFolder, UnreadableImageError
 from mtcon_ray.data.image_names import FORMATS
 from mtcon_ray.spec.data.base import Resize
+from mtcon_ray.version import __version__
 
 # Bytes of an ICC profile or of a text after decompression. Pillow's default of 1 MB refuses images
 # of some scanners and editors. Without a bound a small file would fill the memory.
@@ -27,6 +31,40 @@ warnings.simplefilter("error", Image.DecompressionBombWarning)
 # Pillow warns of odd but readable files. A damaged EXIF block loses at most the orientation.
 warnings.filterwarnings("ignore", category=UserWarning, module=r"PIL\.")
 JPEG_START, JPEG_END = b"\xff\xd8", b"\xff\xd9"
+# Other versions may make other pixels of the same file.
+VERSIONS = f"{__version__}, Pillow {PIL.__version__}, {features.version('libjpeg_turbo')}"
+
+Decoded = tuple[np.ndarray, dict[int, str]]
+# `decode_files`, here or on another machine.
+Decoder = Callable[[ImageFiles, Sequence[str], int, Resize, bool], Decoded]
+
+
+def decode_files(
+    files: ImageFiles, names: Sequence[str], size: int, resize: Resize, allow_truncated: bool
+) -> Decoded:
+    """Returns images as `decode_image` does, uint8 [N, size, size, 3], and the reasons of failures.
+
+    The reasons are by place in `names`. An image that cannot be read or decoded is black.
+    """
+    images, reasons = np.empty((len(names), size, size, 3), dtype=np.uint8), {}
+    for place, name in enumerate(names):
+        try:
+            data = files.read(name)
+            images[place] = decode_image(data, size, resize, allow_truncated=allow_truncated)
+        except UnreadableImageError as error:
+            images[place], reasons[place] = 0, str(error)
+    return images, reasons
+
+
+def stamp(files: ImageFiles, names: Sequence[str]) -> str:
+    """Returns a text that is equal on two machines only if they make the same pixels."""
+    return f"{VERSIONS} {files.signature(names)}"
+
+
+def decode_there(root: str, names: Sequence[str], same: str, *how: Any) -> Decoded | None:
+    """Returns the result of `decode_files` for a folder, or None if its `stamp` is not `same`."""
+    files = ImageFolder(Path(root))
+    return decode_files(files, names, *how) if stamp(files, names) == same else None
 
 
 def decode_image(

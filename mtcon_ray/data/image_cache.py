@@ -13,9 +13,12 @@
 import hashlib
 import json
 import os
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from functools import partial
 from pathlib import Path
+from queue import SimpleQueue
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -24,15 +27,27 @@ from mtcon_ray.base.cpus import usable_cpus
 from mtcon_ray.base.root_files import below, check_no_links, make_folder, remove, touch, write
 from mtcon_ray.data import disk
 from mtcon_ray.data.checksums import write_checksums
+from mtcon_ray.data.decoding import Decoded, Decoder
 from mtcon_ray.data.remote import Report
-from mtcon_ray.data.sources.files import DataSource
+from mtcon_ray.data.sources.files import DataSource, FilesSource
 from mtcon_ray.errors import StorageError
 
 FORMAT = 2
 PROGRESS = ".decoded.json"  # files with a dot at the start get no checksum
-ROWS_PER_TASK = 64
+ROWS_PER_TASK = 128
 # At most so many tasks are repeated after a kill.
-TASKS_PER_SAVE = 64
+TASKS_PER_SAVE = 32
+# Below this number of images for each core, other machines would begin too late to help.
+MANY = 5_000
+
+Way = Callable[[Sequence[int], int], Decoded]  # `DataSource.decode`
+# Gives decoders that use the cores of other machines, and ends their use.
+Lent = Callable[[], AbstractContextManager[Sequence[Decoder]]]
+
+
+def lent_nothing() -> AbstractContextManager[Sequence[Decoder]]:
+    """Returns no decoders of other machines."""
+    return nullcontext(())
 
 
 class CachedImages(NamedTuple):
@@ -53,11 +68,13 @@ def num_bytes(num_items: int, size: int) -> int:
 
 
 def open_image_cache(
-    source: DataSource, num_items: int, size: int, store: Path, progress: Report = lambda *_: None
-) -> CachedImages:
+    source: DataSource, num_items: int, size: int, store: Path, progress: Report = lambda *_: None,
+    lent: Lent = lent_nothing,
+) -> CachedImages:  # fmt: skip
     """Returns a source's images, decoded to `size` pixels now if no process has done so.
 
-    `progress(done, total)` is called with numbers of images.
+    `progress(done, total)` is called with numbers of images. `lent` is used for many image files,
+    which this process reads.
 
     Interrupted or killed decoding continues from the last save. Undecodable images, however many,
     are not an error: the store records them for the caller.
@@ -68,7 +85,7 @@ def open_image_cache(
     with disk.writable_store(store):
         content = _content_key(source, store)
     folder = _folder(store, size, content)
-    fill = partial(_decode_all, source, num_items, size, progress)
+    fill = partial(_decode_all, source, num_items, size, progress, lent)
     disk.build_folder(folder, num_bytes(num_items, size), fill, resumable=True)
     return _load(folder, num_items, size, content)
 
@@ -117,7 +134,7 @@ def _content_key(source: DataSource, store: Path) -> str:
 
 
 def _decode_all(
-    source: DataSource, num_items: int, size: int, progress: Report, building: Path
+    source: DataSource, num_items: int, size: int, progress: Report, lent: Lent, building: Path
 ) -> None:
     """Writes the files of a folder of the store, all images from the first missing row on."""
     path, saved = building / "images.npy", building / PROGRESS
@@ -126,18 +143,31 @@ def _decode_all(
     # Writes the header only: np.save would need the whole array in memory.
     mode: Literal["r+", "w+"] = "r+" if done else "w+"
     start = np.lib.format.open_memmap(path, mode, np.uint8, (num_items, size, size, 3)).offset
+    free: SimpleQueue[Way] = SimpleQueue()
 
     def decode(first: int) -> dict[int, str]:
         rows = range(first, min(first + ROWS_PER_TASK, num_items))
-        images, reasons = source.decode(rows, size)
+        way = free.get()
+        try:
+            images, reasons = way(rows, size)
+        finally:
+            free.put(way)
         # Written to the file, not through the memory map: on a full disk `write` raises OSError,
         # while a map would kill the process with SIGBUS.
         with open(path, "r+b", opener=below) as file:
             file.seek(start + num_bytes(first, size))
-            file.write(images.tobytes())
+            file.write(np.ascontiguousarray(images).data)
         return reasons
 
-    with ThreadPoolExecutor(min(source.num_threads, usable_cpus())) as pool:
+    with ExitStack() as stack:
+        ways: list[Way] = [source.decode] * min(source.num_threads, usable_cpus())
+        if isinstance(source, FilesSource) and num_items - done >= MANY * len(ways):
+            is_usual = type(source).decode is FilesSource.decode  # a plugin may have its own way
+            decoders = stack.enter_context(lent()) if is_usual else ()
+            ways += [partial(source.decode, decoder=decoder) for decoder in decoders]
+        for way in ways:
+            free.put(way)
+        pool = stack.enter_context(ThreadPoolExecutor(len(ways)))
         # An exception in the loop closes the iterator of `map`, which cancels the other tasks.
         tasks = range(done, num_items, ROWS_PER_TASK)
         for task, reasons in enumerate(pool.map(decode, tasks), 1):

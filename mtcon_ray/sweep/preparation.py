@@ -13,6 +13,7 @@ from mtcon_ray.base.callbacks import Callbacks
 from mtcon_ray.base.paths import cache_folder, prepare_root, stored_url
 from mtcon_ray.data import prepared
 from mtcon_ray.data.dataset import CheckedData, Dataset, check_dataset, open_dataset
+from mtcon_ray.data.image_cache import Lent, lent_nothing
 from mtcon_ray.errors import SpecError
 from mtcon_ray.plan.capacity import ClusterView
 from mtcon_ray.plan.plan import Plan
@@ -33,13 +34,14 @@ def prepare(
     uri: str,
     callbacks: Callbacks,
     first_configurations: tuple[dict[str, Any], ...] = (),
+    lent: Lent = lent_nothing,
 ) -> tuple[Plan, Dataset, prepared.Sets]:
     """Returns the plan and the data of a spec after checking that this cluster can train it.
 
     `folder` is the folder of the sweep. `uri` names the tracking server. It must answer unless
-    `tracking.offline` is set. A sweep in an object store is resumed with the data that are there.
-    The last result names the data sets of all trials. Raises MtconError for every problem that
-    would end the training at its start.
+    `tracking.offline` is set. `lent` gives decoders of other machines. A sweep in an object store
+    is resumed with the data that are there. The last result names the data sets of all trials.
+    Raises MtconError for every problem that would end the training at its start.
     """
     root, tracking, is_stored = folder.parents[1], spec.tracking, stored_url(folder) is not None
     store = cache_folder(root)
@@ -64,7 +66,7 @@ def prepare(
     if not tracking.offline and uri != own_database(root):
         callbacks.on_phase("asking the MLflow server")
         check_server(uri, experiment=tracking.experiment, root=root)
-    opened = _opened(spec, store, checked, callbacks) if checked else {}
+    opened = _opened(spec, store, checked, callbacks, lent) if checked else {}
     if opened:
         dataset = next(iter(opened.values()))
         if (dataset.table.split != table.split).any():  # decoding found unreadable images
@@ -94,7 +96,7 @@ def _kept_sets(folder: Path) -> prepared.Sets:
 
 
 def _opened(
-    spec: RunSpec, store: Path, checked: CheckedData, callbacks: Callbacks
+    spec: RunSpec, store: Path, checked: CheckedData, callbacks: Callbacks, lent: Lent
 ) -> dict[str, Dataset]:
     """Opens the data of a spec and of all its trials, by `data_key`."""
     opened: dict[str, Dataset] = {}
@@ -107,6 +109,7 @@ def _opened(
                 progress=callbacks.on_decode,
                 on_download=callbacks.on_download,
                 checked=None if opened else checked,
+                lent=lent,
             )
     return opened
 

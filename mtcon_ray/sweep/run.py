@@ -7,6 +7,7 @@ is a pickle and is never loaded.
 import json
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from mtcon_ray.base.status import Status
 from mtcon_ray.cluster.environment import working_folder
 from mtcon_ray.cluster.jobs import in_job, way_on
 from mtcon_ray.data import prepared
+from mtcon_ray.data.image_cache import lent_nothing
 from mtcon_ray.errors import MtconError, StorageError, storage_error
 from mtcon_ray.plan.local import choose_device, this_machine
 from mtcon_ray.plan.plan import Plan
@@ -78,12 +80,15 @@ def run_sweep(
             callbacks.on_note(f"{folder.name} has ended already, with all its trials")
             lifecycle.send_rest()
             return _reported(folder, uri)[0]
+        lent = lent_nothing
         if not here:
             from mtcon_ray.cluster import connection, nodes  # import Ray
+
+            lent = partial(nodes.lent_decoders, callbacks.on_phase)
         view = this_machine() if here else connection.view_of(None, callbacks.on_phase)
         earlier = earlier_trials(spec, root, folder)
         first = first_configurations(spec, earlier)
-        plan, dataset, sets = prepare(spec, folder, view, uri, callbacks, first)
+        plan, dataset, sets = prepare(spec, folder, view, uri, callbacks, first, lent)
         if here:
             plan = plan.model_copy(update={"concurrency": 1})
         check_same_data(folder, dataset.fingerprint)

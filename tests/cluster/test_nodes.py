@@ -1,18 +1,28 @@
-"""The versions on the nodes of a cluster, beside those of the driver."""
+"""Other nodes of a cluster: their versions beside those of the driver, and their decoding."""
 
 import re
 from pathlib import Path
 from typing import Any
-from unittest.mock import Mock
+from unittest.mock import Mock, patch
 
+import numpy as np
 import pytest
+import ray
+from PIL import Image
 from ray.exceptions import RayTaskError, TaskUnschedulableError
 
+from benchmarks.faults.nodes import cluster_of
+from mtcon_ray.base.callbacks import Callbacks
 from mtcon_ray.cluster import nodes
 from mtcon_ray.cluster.jobs import versions
-from mtcon_ray.cluster.nodes import check_nodes, look
+from mtcon_ray.cluster.nodes import check_nodes, lent_decoders, look
+from mtcon_ray.data.decoding import decode_files, decode_there, stamp
+from mtcon_ray.data.image_files import ImageFolder
 from mtcon_ray.errors import ResourceError
+from mtcon_ray.spec.run_spec import parse_spec
+from mtcon_ray.sweep.run import run_sweep
 from tests.data.folder_store import folder_store
+from tests.specs import TINY
 
 
 @pytest.fixture
@@ -68,3 +78,60 @@ def test_each_node_must_write_to_a_store(tmp_path: Path, monkeypatch: pytest.Mon
     assert store.names() == set()
     store.refuse("PUT")
     assert "503 Slow Down" in look(url)[0]
+
+
+@pytest.fixture
+def photographs(tmp_path: Path) -> tuple[ImageFolder, list[str]]:
+    for level in range(3):
+        Image.new("L", (9, 9), 100 * level).save(tmp_path / f"{level}.png")
+    return ImageFolder(tmp_path), ["0.png", "1.png", "2.png", "absent.png"]
+
+
+HOW: Any = 8, "squash", False
+
+
+@pytest.mark.ray
+def test_a_node_decodes_until_it_is_lost(photographs: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A node of one core gets two decoders. After its loss its files are decoded here."""
+    here, cancel = Mock(side_effect=decode_files), Mock()
+    monkeypatch.setattr(nodes, "decode_files", here)
+    monkeypatch.setattr(ray, "cancel", cancel)
+    with cluster_of(1, 1) as cluster:
+        monkeypatch.setenv("RAY_ADDRESS", cluster.address)
+        with lent_decoders(Mock()) as decoders:
+            (first, second), expected = decoders, decode_files(*photographs, *HOW)
+            images, reasons = first(*photographs, *HOW)
+            assert (images == expected[0]).all()
+            assert (reasons, here.mock_calls) == (expected[1], [])
+            monkeypatch.setattr(nodes, "DECODING_SECONDS", 1.0)
+            cluster.remove_node(cluster.list_all_nodes()[1], allow_graceful=False)
+            for number, decoder in enumerate((first, first, second), 1):
+                assert (decoder(*photographs, *HOW)[0] == expected[0]).all()
+                assert here.call_count == number
+            assert cancel.call_count == 2, "the first decoder asked again"
+
+
+def test_a_node_with_other_files_or_versions_decodes_nothing(photographs: Any) -> None:
+    files, names = photographs
+    same = stamp(files, names)
+    with patch("mtcon_ray.data.decoding.np.empty", np.ones):
+        images, reasons = decode_there(str(files.root), names, same, *HOW) or ([], {})
+    assert [image.max() for image in images] == [0, 100, 200, 0], "the last one cannot be read"
+    assert reasons == {3: "no such file"}
+    with patch("mtcon_ray.data.decoding.VERSIONS", "Pillow 1"):
+        assert decode_there(str(files.root), names, same, *HOW) is None
+    Image.new("L", (9, 9), 255).save(files.root / "1.png")
+    assert decode_there(str(files.root), names, same, *HOW) is None
+
+
+def test_nobody_else_decodes_without_a_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    with lent_decoders(Mock()) as decoders:
+        assert not decoders
+
+
+def test_a_sweep_asks_other_nodes(tmp_path: Path) -> None:
+    prepare = Mock(side_effect=LookupError)
+    with patch("mtcon_ray.sweep.run.prepare", prepare), pytest.raises(LookupError):
+        run_sweep(parse_spec({**TINY, "name": "a"}), root=tmp_path, callbacks=Callbacks())
+    assert prepare.call_args.args[-1].func is lent_decoders

@@ -6,17 +6,28 @@ import shutil
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 from unittest.mock import Mock
 
 import numpy as np
 import pytest
+from PIL import Image
 
 from mtcon_ray.data import image_cache
+from mtcon_ray.data.decoding import decode_files
 from mtcon_ray.data.image_cache import PROGRESS, check_room, open_image_cache
+from mtcon_ray.data.image_files import ImageFiles
 from mtcon_ray.data.sources import DataSource
+from mtcon_ray.data.sources.class_folders import FolderSource
 from mtcon_ray.errors import ResourceError, StorageError
+
+
+@pytest.fixture(autouse=True)
+def _short_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(image_cache, "ROWS_PER_TASK", 64)
 
 
 def gray_source(bad: tuple[int, ...] = (), delay: float = 0, stamp: str | None = None) -> Mock:
@@ -108,6 +119,35 @@ def test_room_is_needed_only_for_what_is_not_decoded(
         check_room("stamp", 200, 101, tmp_path)
     assert check_room("stamp", 200, 100, tmp_path) is None
     assert len(open_image_cache(source, 200, 100, tmp_path).images) == 200
+
+
+def test_other_machines_decode_many_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A decoder of another machine gets the names, and its reasons get the files' words."""
+    for row in range(130):
+        path = tmp_path / "images" / "class" / f"{row:03}.png"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        Image.new("L", (8, 8), row).save(path)
+    path.write_bytes(b"")
+    asked: list[str] = []
+
+    def far(files: ImageFiles, names: Sequence[str], *how: Any) -> Any:
+        asked.extend(names)
+        return decode_files(files, names, *how)
+
+    class Plugin(FolderSource):
+        def decode(self, rows: Sequence[int], size: int) -> Any:  # type: ignore[override]
+            return super().decode(rows, size)
+
+    monkeypatch.setattr(image_cache, "MANY", 13)
+    for kind, cores, count in ((FolderSource, 0, 130), (FolderSource, 11, 0), (Plugin, 1, 0)):
+        monkeypatch.setattr(image_cache, "usable_cpus", lambda cores=cores: cores)
+        source = kind(kind.Spec(images=str(tmp_path / "images"), tasks=["class"]))
+        lent, store = Mock(return_value=nullcontext([far, far])), tmp_path / f"{kind} {cores}"
+        found = open_image_cache(source, 130, 4, store, lent=lent)
+        assert (found.images[:129, 0, 0, 0] == range(129)).all()
+        assert found.bad == {129: "class/129.png: empty file"}
+        assert (len(asked), lent.called) == (count, bool(count))
+        asked.clear()
 
 
 def test_two_at_once_decode_once(tmp_path: Path) -> None:

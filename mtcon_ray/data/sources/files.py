@@ -10,8 +10,8 @@ from typing import ClassVar
 import numpy as np
 
 from mtcon_ray.base.registry import Configured, Table
-from mtcon_ray.data.decoding import decode_image
-from mtcon_ray.data.image_files import ImageFiles, UnreadableImageError
+from mtcon_ray.data.decoding import Decoded, Decoder, decode_files
+from mtcon_ray.data.image_files import ImageFiles
 from mtcon_ray.data.labels import LabelTable, too_many_bad
 from mtcon_ray.errors import DataError
 from mtcon_ray.spec.data.base import SOURCES as SPECS
@@ -172,16 +172,10 @@ class FilesSource(DataSource):
             f"{allowed:.2%} of all images are missing or corrupt, training stops"
         )
 
-    def decode(self, rows: Sequence[int], size: int) -> tuple[np.ndarray, dict[int, str]]:
-        images = np.zeros((len(rows), size, size, 3), dtype=np.uint8)
-        reasons, resize, cut = {}, self.spec.resize, self.allow_truncated
-        for place, row in enumerate(rows):
-            try:
-                data = self.files.read(self.names[row])
-                images[place] = decode_image(data, size, resize, allow_truncated=cut)
-            except UnreadableImageError as error:
-                reasons[row] = f"{self.describe(row)}: {error}"
-        return images, reasons
+    def decode(self, rows: Sequence[int], size: int, decoder: Decoder = decode_files) -> Decoded:
+        names = [self.names[row] for row in rows]
+        images, bad = decoder(self.files, names, size, self.spec.resize, self.allow_truncated)
+        return images, {rows[i]: f"{self.describe(rows[i])}: {why}" for i, why in bad.items()}
 
 
 def evenly(count: int, most: int) -> np.ndarray:

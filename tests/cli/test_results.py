@@ -5,7 +5,9 @@ import json
 import re
 import shutil
 from base64 import b64decode
+from contextlib import nullcontext
 from pathlib import Path
+from typing import Any
 from unittest.mock import patch
 
 import optuna
@@ -21,6 +23,7 @@ from mtcon_ray.base.paths import choose_root, event_file
 from mtcon_ray.display.presentation import csv_text
 from mtcon_ray.errors import SweepError
 from mtcon_ray.records.events import Ended, Reopened, Reported, Started
+from mtcon_ray.records.results import load_sweep
 from tests.cli.conftest import SPEC, Invoke, refused, run
 from tests.recorded import plan_with
 from tests.run_log import RunLog
@@ -73,6 +76,25 @@ def test_list_names_state_and_winner(invoke: Invoke, sweep: Path) -> None:
         "num_done": 3, "num_trials": 3, "value": 0.4, "params": {"method.temperature": 0.1},
     }  # fmt: skip
     assert re.search("synthetic +10MB .* val/accuracy .* temperature=0.1", invoke("list").stdout)
+
+
+def test_list_reads_again_only_what_has_changed(invoke: Invoke, sweep: Path) -> None:
+    def listed(load: Any = load_sweep) -> dict[str, Any]:
+        with patch("mtcon_ray.cli.result_commands.load_sweep", side_effect=load):
+            (overview,) = json.loads(invoke("list", "--json").stdout)
+            return dict(overview)
+
+    cache = sweep.parents[1] / "store" / "list.json"
+    assert listed(OSError("busy"))["state"] == "unreadable: busy"
+    first = listed()
+    assert listed(AssertionError) == first
+    cache.write_text('{"tiny-1": ["", {"name": "x"}]}')
+    assert listed() == first
+    RunLog(sweep).append(Ended(status="FINISHED", tags={}))
+    assert listed()["state"] == "finished"
+    for state in ("running", "running", "finished"):
+        with driver_lock(sweep) if state == "running" else nullcontext():
+            assert listed()["state"] == state
 
 
 def test_state_follows_driver_and_record(invoke: Invoke, sweep: Path) -> None:

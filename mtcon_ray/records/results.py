@@ -73,7 +73,7 @@ class TrialResult:
     @cached_property
     def value(self) -> float | None:
         """The objective of the selected network, a fraction, or None if it is not finite."""
-        value = objective_values(self.reports).get(self.model_epoch or 0)
+        value = objective(dict(self.reports).get(self.model_epoch or 0, {}))
         return value if value is not None and math.isfinite(value) else None
 
     @cached_property

@@ -82,6 +82,7 @@ def visiting(on_phase: Callable[[str], None]) -> Iterator[None]:
         yield
         return
     on_phase(f"connecting to Ray at {cluster_address()}")
+    log_errors_of_nodes()
     with away():
         _connect({"log_to_driver": False, "logging_level": logging.ERROR})
     try:

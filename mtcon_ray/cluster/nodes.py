@@ -105,7 +105,7 @@ def _answer(call: "ray.ObjectRef[tuple[str, dict[str, str]]]") -> tuple[str, dic
 
 @contextmanager
 def lent_decoders(on_phase: Callable[[str], None]) -> Iterator[Sequence[Decoder]]:
-    """Yields decoders for the cores of the other nodes of the cluster, MOST_DECODERS at most.
+    """Yields decoders for the cores of other nodes, none if all are busy, MOST_DECODERS at most.
 
     A node reads the files itself, and the driver writes the images. Files that a node does not see
     as the driver does, or does not decode in time, are decoded here, as are all later ones of this
@@ -119,7 +119,8 @@ def lent_decoders(on_phase: Callable[[str], None]) -> Iterator[Sequence[Decoder]
         others = [n for n in ray.nodes() if n["Alive"] and n["NodeID"] != own]
         cores = ([n["NodeID"]] * AT_ONCE * int(n["Resources"].get("CPU", 0)) for n in others)
         turns = filter(None, chain.from_iterable(zip_longest(*cores)))  # a core of each node first
-        yield [_decoder_on(node) for node in islice(turns, MOST_DECODERS)]
+        free = int(ray.available_resources().get("CPU", 0))
+        yield [_decoder_on(node) for node in islice(turns, min(MOST_DECODERS, AT_ONCE * free))]
 
 
 def _decoder_on(node: str) -> Decoder:

@@ -73,8 +73,7 @@ def open_image_cache(
 ) -> CachedImages:  # fmt: skip
     """Returns a source's images, decoded to `size` pixels now if no process has done so.
 
-    `progress(done, total)` is called with numbers of images. `lent` is used for many image files,
-    which this process reads.
+    `progress(done, total)` is called with numbers of images. `lent` is called for many image files.
 
     Interrupted or killed decoding continues from the last save. Undecodable images, however many,
     are not an error: the store records them for the caller.

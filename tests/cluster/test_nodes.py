@@ -98,6 +98,8 @@ def test_a_node_decodes_until_it_is_lost(photographs: Any, monkeypatch: pytest.M
     monkeypatch.setattr(ray, "cancel", cancel)
     with cluster_of(1, 1) as cluster:
         monkeypatch.setenv("RAY_ADDRESS", cluster.address)
+        with patch.object(ray, "available_resources", dict), lent_decoders(Mock()) as decoders:
+            assert not decoders, "all are busy"
         with lent_decoders(Mock()) as decoders:
             (first, second), expected = decoders, decode_files(*photographs, *HOW)
             images, reasons = first(*photographs, *HOW)

@@ -53,9 +53,7 @@ def stop_driver(folder: Path) -> None:
     with suppress(OSError):  # another user's process, or a process that has just ended
         if any(fd.resolve() == path.resolve() for fd in Path("/proc", pid, "fd").iterdir()):
             return os.kill(int(pid), signal.SIGTERM)
-    raise SweepError(
-        f"{folder.name!r} is driven by {holder}, not by your process here; stop it there"
-    )
+    raise SweepError(f"{folder.name!r} is driven by {holder}, not by your process; stop it there")
 
 
 def is_driven(folder: Path) -> bool:

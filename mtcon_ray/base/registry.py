@@ -182,9 +182,7 @@ class Table(Generic[T]):
         """
 
         def add(section: S) -> S:
-            assert name not in self._specs, (
-                f"{name!r} is claimed by {self._classes[name]} and {cls}"
-            )
+            assert name not in self._specs, f"{name!r} is taken by {self._classes[name]} and {cls}"
             if self.key not in section.__annotations__:
                 fields: Any = {self.key: (Literal[name], name)}
                 base, doc = section, section.__doc__

@@ -265,8 +265,7 @@ class Jobs:
         while (job := self.job(job_id)).running:
             if time.monotonic() > deadline:
                 raise SweepError(
-                    f"job {job_id} is still running; see `mtcon-ray logs {job_id}`, and stop it "
-                    "again"
+                    f"job {job_id} is still running; see `mtcon-ray logs {job_id}`, stop it again"
                 )
             time.sleep(0.5)
         return job.status

@@ -177,10 +177,7 @@ def _sweeps(
     if not system.tuned:
         return later, None
     if not final.method.trains:
-        raise SpecError(
-            f"{where}.tuned must be false for method {final.method.name}, which trains nothing, "
-            "got true"
-        )
+        raise SpecError(f"{where}.tuned must be false for {final.method.name}: it trains nothing")
     return later, make_tuning(tune, system.space, raw, where=where, folder=folder)
 
 

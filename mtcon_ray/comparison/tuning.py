@@ -110,9 +110,7 @@ def again_spec(again: RunSpec, first: SweepResults) -> RunSpec:
     """
     points = best_points(first, again.search.num_configurations)
     if not points:
-        raise MtconError(
-            f"no configuration to train again: no trial of {first.name!r} has a finite value"
-        )
+        raise MtconError(f"nothing to train again: no trial of {first.name!r} has a finite value")
     return with_values(again, {"search.num_trials": len(points), "search.first_points": points})
 
 

@@ -185,9 +185,7 @@ def _equal_label(labels: Tensor, z: Tensor) -> EqualLabel:
     if labels.shape != z.shape[:1]:
         raise ValueError(f"labels must have shape {[len(z)]}, got {list(labels.shape)}")
     if labels.is_floating_point() or labels.dtype == torch.bool:
-        raise ValueError(
-            f"labels must be of an integer dtype, got {labels.dtype}; use labels.long()"
-        )
+        raise ValueError(f"labels must be of integer dtype, got {labels.dtype}; use labels.long()")
     labels = labels.long()  # in uint8 -1 (unknown) would be 255, which may be a label
     if labels.numel() and int(labels.min()) < MISSING:
         raise ValueError(
@@ -199,6 +197,4 @@ def _equal_label(labels: Tensor, z: Tensor) -> EqualLabel:
 
 def _check_tasks(name: str, given: Mapping[str, object], z_by_task: Mapping[str, Tensor]) -> None:
     if given.keys() != z_by_task.keys():
-        raise ValueError(
-            f"{name} must have the tasks of z_by_task {sorted(z_by_task)}, got {sorted(given)}"
-        )
+        raise ValueError(f"{name} must have the tasks {sorted(z_by_task)}, got {sorted(given)}")

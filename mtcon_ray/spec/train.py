@@ -80,9 +80,7 @@ class TrainSpec(Spec):
     @model_validator(mode="after")
     def _warmup_ends(self) -> Self:
         if self.warmup >= self.epochs:
-            raise ValueError(
-                f"warmup_epochs must be below epochs, got {self.warmup} and {self.epochs}"
-            )
+            raise ValueError(f"warmup_epochs must be below epochs {self.epochs}, got {self.warmup}")
         if self.lr_schedule.name == "exponential" and self.lr_final == 0:
             raise ValueError("lr_final must be positive for an exponential schedule, got 0")
         if getattr(self.optimizer, "nesterov", False) and self.momentum == 0:

@@ -20,9 +20,7 @@ class AugmentationSpec(Spec):
         for name, top in (("crop_scale", 1.0), ("crop_ratio", 100.0), ("blur_sigma", 100.0)):
             low, high = getattr(self, name) or (top, top)  # None: not given for the second view
             if not 0 < low <= high <= top:
-                raise ValueError(
-                    f"{name} must satisfy 0 < low <= high <= {top:g}, got {low}, {high}"
-                )
+                raise ValueError(f"{name} must have 0 < low <= high <= {top:g}, got {low}, {high}")
         return self
 
 

@@ -102,7 +102,7 @@ def test_final_seeds_are_none_of_those_of_tuning(load: Load) -> None:
         ),
         (
             {"systems": {**SYSTEMS, "None": {"method": "none"}}},
-            r"systems\.None\.tuned must be false for method none, which trains nothing, got true",
+            r"systems\.None\.tuned must be false for none: it trains nothing",
         ),
         (
             {"systems": {"A": {"method": "mtcon", "tuned": False, "space": {LR: None}}}},

@@ -222,9 +222,9 @@ def test_boxes_are_distributed_as_torchvision_draws_them(
 @pytest.mark.parametrize(
     ("field", "value", "message"),
     [
-        ("crop_scale", (0.5, 0.2), "crop_scale must satisfy 0 < low <= high <= 1"),
-        ("crop_ratio", (2.0, 1.0), "crop_ratio must satisfy"),
-        ("blur_sigma", (0.0, 1.0), "blur_sigma must satisfy"),
+        ("crop_scale", (0.5, 0.2), "crop_scale must have 0 < low <= high <= 1"),
+        ("crop_ratio", (2.0, 1.0), "crop_ratio must have"),
+        ("blur_sigma", (0.0, 1.0), "blur_sigma must have"),
         ("second", {"solarise": 1.1}, "less than or equal to 1"),
         ("solarise_threshold", 0.0, "greater than 0"),
         ("std", (1.0, 0.0, 1.0), "greater than 0"),

@@ -85,8 +85,8 @@ def test_labels_may_be_of_any_type_of_whole_numbers(dtype: torch.dtype) -> None:
     ("arguments", "message"),
     [
         ({"labels": torch.zeros(4).long()}, r"labels must have shape \[2\], got \[4\]"),
-        ({"labels": torch.zeros(2)}, r"an integer dtype, got torch.float32; use labels.long"),
-        ({"labels": torch.ones(2) > 0}, r"an integer dtype, got torch.bool; use labels.long"),
+        ({"labels": torch.zeros(2)}, r"integer dtype, got torch.float32; use labels.long"),
+        ({"labels": torch.ones(2) > 0}, r"integer dtype, got torch.bool; use labels.long"),
         ({"labels": torch.tensor([0, -2])}, r"labels must be at least -1 .* got -2 at item 1"),
         ({"temperature": 0}, "temperature must be positive, got 0"),
         ({"temperature": math.inf}, "temperature must be positive, got inf"),

@@ -61,7 +61,7 @@ train: {optimizer: {eps: 0.1}}
 train: {momentum: 0, optimizer: {name: sgd, nesterov: true}}
     momentum must be positive with optimizer.nesterov, got 0
 train: {epochs: 2, warmup_epochs: 2}
-    warmup_epochs must be below epochs, got 2.0 and 2
+    warmup_epochs must be below epochs 2, got 2.0
 tracking: {experiment: ''}
     tracking.experiment must have at least 1 character, got ''
 tracking: {uri: 'postgresql://me:hunter2@db/runs'}

@@ -65,9 +65,7 @@ class FolderSpec(DrawnSplitSpec):
     def _labels_are_levels(self) -> Self:
         names, labels = list(self.level_names), [*self.tasks, *self.held_out]
         if len(set(names)) < len(names) or not set(labels) <= set(names):
-            raise ValueError(
-                f"levels must have names of their own, and all of {labels}, got {names}"
-            )
+            raise ValueError(f"levels must have unique names, and all of {labels}, got {names}")
         return self
 
     @property

@@ -166,7 +166,7 @@ def test_images_at_another_depth_are_refused(tmp_path: Path, folders: list[str],
     ("fields", "rule"),
     [
         ({"levels": ["genus"]}, r"levels .* and all of \['shape'.*\], got \['genus'\]"),
-        ({"levels": ["shape", "shape"]}, "levels must have names of their own"),
+        ({"levels": ["shape", "shape"]}, "levels must have unique names"),
         ({"split_fractions": [0.5, 0.5, 0.5]}, "positive and sum to 1"),
     ],
 )

@@ -90,7 +90,10 @@ def measure_nodes(number: int, rounds: int, sizes: tuple[int, ...]) -> str:
     """Returns the table of a driver alone on a core, and beside a node with another core."""
     cores, rows = os.sched_getaffinity(0), []
     here, there = sorted(cores)[:2]
-    ways = {"alone": image_cache.lent_nothing, "two nodes": lambda: lent_decoders(lambda _: None)}
+    ways: dict[str, image_cache.Lent] = {
+        "alone": image_cache.lent_nothing,
+        "two nodes": partial(lent_decoders, lambda _: None),
+    }
 
     def rate(source: DataSource, size: int, lent: image_cache.Lent) -> float:
         """Returns the images per second between the first and the last part."""

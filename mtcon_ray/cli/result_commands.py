@@ -14,10 +14,11 @@ from rich.filesize import decimal
 
 from mtcon_ray.base import paths
 from mtcon_ray.base.lock import is_driven
-from mtcon_ray.base.root_files import make_folder, read_small, replace
+from mtcon_ray.base.root_files import read_small
 from mtcon_ray.base.status import Status
 from mtcon_ray.cli import options
 from mtcon_ray.cli.job_commands import address_option, list_jobs
+from mtcon_ray.data.disk import whole_file
 from mtcon_ray.display import presentation as show
 from mtcon_ray.display.console import Terminal, say, warn
 from mtcon_ray.display.results_table import leaderboard_lines, trial_record, winner_lines
@@ -158,7 +159,7 @@ class Overview:
     """A sweep as plain data. `value` is the winner's or the best so far, `params` are its."""
 
     name: str
-    began: str | None
+    began: float | None  # Unix time, seconds
     data: str | None
     metric: str | None
     state: str
@@ -179,21 +180,23 @@ def _overviews(root: Path) -> list[dict[str, Any]]:
     takes a second for 40 MB.
     """
     cache, known = paths.cache_folder(root) / "list.json", {}
-    with suppress(OSError, ValueError):
+    with suppress(OSError, ValueError, MtconError):
         known = OVERVIEWS.validate_json(read_small(cache))
     found, rows = {}, []
     for folder in paths.list_folders(root):
-        stamp, (of, facts) = _stamp(folder), known.get(folder.name, ("", None))
-        if facts is None or of != stamp or is_driven(folder):
+        stamp, size, (of, facts) = "", None, known.get(folder.name, ("", None))
+        with suppress(OSError, MtconError):  # of which `_overview` tells
+            stamp = "" if is_driven(folder) else _stamp(folder)
+            size = None if paths.stored_url(folder) else _size(folder)
+        if facts is None or of != stamp:
             facts = _overview(folder)
-        if facts.data and facts.state != "running":
+        if facts.data and stamp:
             found[folder.name] = stamp, facts
-        size = None if paths.stored_url(folder) or facts.data is None else _size(folder)
-        rows.append({**vars(facts), "bytes": size})
-    if found != known:
-        with suppress(OSError, MtconError):  # of another user's root
-            make_folder(cache.parent)
-            replace(cache, OVERVIEWS.dump_json(found).decode())
+        began = facts.began and datetime.fromtimestamp(facts.began).isoformat(" ", "seconds")
+        rows.append({**vars(facts), "began": began, "bytes": size if facts.data else None})
+    if found != known and cache.parent.exists():
+        with suppress(OSError, ValueError, MtconError), whole_file(cache) as file:
+            file.write(OVERVIEWS.dump_json(found))
     return rows
 
 
@@ -212,8 +215,7 @@ def _overview(folder: Path) -> Overview:
         state, trials, total = _state(results), results.trials, results.num_trials
         valued = [t for t in trials if t.value is not None]
         best = results.winner or max(valued, key=lambda t: t.value or 0, default=None)
-        begun = results.events[0].time_ms / 1000 if results.events else folder.stat().st_mtime
-        began = datetime.fromtimestamp(begun).isoformat(" ", "seconds")
+        began = results.events[0].time_ms / 1000 if results.events else folder.stat().st_mtime
         data, metric = results.spec.data.kind, results.labels.objective
     except (MtconError, OSError) as error:
         state, trials, total, best = f"unreadable: {error}", (), 0, None

@@ -74,7 +74,7 @@ def view_of(cluster: str | None, on_phase: Callable[[str], None] = lambda _: Non
 
 @contextmanager
 def visiting(on_phase: Callable[[str], None]) -> Iterator[None]:
-    """Connects to the cluster of RAY_ADDRESS for a moment, unless a session is held.
+    """Holds a session in the cluster of RAY_ADDRESS, by default the session that is open already.
 
     Calls `on_phase` with a text before it connects. Raises MtconError if no cluster answers.
     """

@@ -2,9 +2,12 @@
 
 import os
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from functools import partial
 from itertools import chain, islice, zip_longest
 from pathlib import Path
+from threading import Event
+from time import monotonic
 from typing import Any
 from uuid import uuid4
 
@@ -17,7 +20,8 @@ from mtcon_ray.base.root_files import remove, touch
 from mtcon_ray.cluster.connection import visiting
 from mtcon_ray.cluster.environment import cluster_address
 from mtcon_ray.cluster.jobs import versions
-from mtcon_ray.data.decoding import Decoded, Decoder, decode_files, decode_there, stamp
+from mtcon_ray.data import decoding
+from mtcon_ray.data.decoding import Decoded, Decoder
 from mtcon_ray.data.image_files import ImageFiles
 from mtcon_ray.data.objects import Objects
 from mtcon_ray.errors import ResourceError, StorageError
@@ -27,8 +31,9 @@ MUST_BE_EQUAL = {"python", "ray", "mtcon-ray"}
 # The driver writes all images. It has no time for more.
 MOST_DECODERS = 48
 AT_ONCE = 2  # for each core: the next images are decoded while the last ones are sent
-# A core that has not answered after this time is busy, or its node is lost.
-DECODING_SECONDS = 30.0
+# A core that has not answered after this time is busy or too slow, or its node is lost.
+DECODING_SECONDS = 60.0
+POLL_SECONDS = 0.5
 
 
 def check_nodes(folder: Path) -> list[str]:
@@ -104,41 +109,40 @@ def _answer(call: "ray.ObjectRef[tuple[str, dict[str, str]]]") -> tuple[str, dic
 
 
 @contextmanager
-def lent_decoders(on_phase: Callable[[str], None]) -> Iterator[Sequence[Decoder]]:
-    """Yields decoders for the cores of other nodes, none if all are busy, MOST_DECODERS at most.
+def lent_decoders(on_phase: Callable[[str], None], stopped: Event) -> Iterator[list[Decoder]]:
+    """Yields decoders for free cores of other nodes, MOST_DECODERS at most.
 
-    A node reads the files itself, and the driver writes the images. Files that a node does not see
-    as the driver does, or does not decode in time, are decoded here, as are all later ones of this
-    decoder. Raises MtconError if the cluster of RAY_ADDRESS cannot be reached.
+    A node reads the files itself, and the driver writes the images. A decoder raises
+    DecoderLostError if its node sees other files than the driver, or does not answer in time, and
+    once `stopped` is set. Raises MtconError if the cluster of RAY_ADDRESS cannot be reached.
     """
     if not (cluster_address() or ray.is_initialized()):
-        yield ()
+        yield []
         return
     with visiting(on_phase):
         own = ray.get_runtime_context().get_node_id()
-        others = [n for n in ray.nodes() if n["Alive"] and n["NodeID"] != own]
-        cores = ([n["NodeID"]] * AT_ONCE * int(n["Resources"].get("CPU", 0)) for n in others)
+        cpus = {n["NodeID"]: int(n["Resources"].get("CPU", 0)) for n in ray.nodes() if n["Alive"]}
+        # Ray does not tell on which nodes. All cores of the driver's node may be among them.
+        free = int(ray.available_resources().get("CPU", 0)) - cpus.pop(own, 0)
+        cores = ([node] * AT_ONCE * number for node, number in cpus.items())
         turns = filter(None, chain.from_iterable(zip_longest(*cores)))  # a core of each node first
-        free = int(ray.available_resources().get("CPU", 0))
-        yield [_decoder_on(node) for node in islice(turns, min(MOST_DECODERS, AT_ONCE * free))]
+        # A single function: Ray would serve tasks of several ones in an unfair order.
+        task = ray.remote(num_cpus=1, max_retries=0)(decoding.decode_there)
+        most = max(0, min(MOST_DECODERS, AT_ONCE * free))
+        yield [partial(_decode_on, task, node, stopped) for node in islice(turns, most)]
 
 
-def _decoder_on(node: str) -> Decoder:
-    on_it = NodeAffinitySchedulingStrategy(node, soft=False)
-    task = ray.remote(num_cpus=1, max_retries=0)(decode_there).options(scheduling_strategy=on_it)
-    works = True
-
-    def decode(files: ImageFiles, names: Sequence[str], *how: Any) -> Decoded:
-        nonlocal works
-        if works:
-            call = task.remote(str(files.root), names, stamp(files, names), *how)
-            try:
-                answer: Decoded | None = ray.get(call, timeout=DECODING_SECONDS)
-                if answer:
-                    return answer
-            except (RayError, ImportError):
-                ray.cancel(call)
-            works = False
-        return decode_files(files, names, *how)
-
-    return decode
+def _decode_on(
+    task: Any, node: str, stopped: Event, files: ImageFiles, names: Sequence[str], *how: Any
+) -> Decoded:
+    on_it = task.options(scheduling_strategy=NodeAffinitySchedulingStrategy(node, soft=False))
+    with suppress(RayError, ImportError):
+        call = on_it.remote(str(files.root), names, decoding.stamp(files, names), *how)
+        deadline = monotonic() + DECODING_SECONDS
+        while monotonic() < deadline and not stopped.is_set():
+            if ray.wait([call], timeout=POLL_SECONDS)[0]:
+                answer: Decoded = ray.get(call)
+                # A node may lack rights or a codec.
+                return decoding.decode_files(files, names, *how) if answer[1] else answer
+        ray.cancel(call)
+    raise decoding.DecoderLostError

@@ -32,11 +32,16 @@ warnings.simplefilter("error", Image.DecompressionBombWarning)
 warnings.filterwarnings("ignore", category=UserWarning, module=r"PIL\.")
 JPEG_START, JPEG_END = b"\xff\xd8", b"\xff\xd9"
 # Other versions may make other pixels of the same file.
-VERSIONS = f"{__version__}, Pillow {PIL.__version__}, {features.version('libjpeg_turbo')}"
+CODECS = ("libjpeg_turbo", "webp", "avif", "libtiff", "jpg_2000", "littlecms2")
+VERSIONS = [__version__, PIL.__version__, *map(features.version, CODECS)]
 
 Decoded = tuple[np.ndarray, dict[int, str]]
-# `decode_files`, here or on another machine.
+# `decode_files`, here or on another machine. The latter may raise DecoderLostError.
 Decoder = Callable[[ImageFiles, Sequence[str], int, Resize, bool], Decoded]
+
+
+class DecoderLostError(Exception):
+    """A decoder on another machine does not answer, or sees other files."""
 
 
 def decode_files(
@@ -57,14 +62,16 @@ def decode_files(
 
 
 def stamp(files: ImageFiles, names: Sequence[str]) -> str:
-    """Returns a text that is equal on two machines only if they make the same pixels."""
+    """Returns a text that differs between machines with other files or other versions."""
     return f"{VERSIONS} {files.signature(names)}"
 
 
-def decode_there(root: str, names: Sequence[str], same: str, *how: Any) -> Decoded | None:
-    """Returns the result of `decode_files` for a folder, or None if its `stamp` is not `same`."""
+def decode_there(root: str, names: Sequence[str], same: str, *how: Any) -> Decoded:
+    """Calls `decode_files` for a folder. Raises DecoderLostError if its `stamp` is not `same`."""
     files = ImageFolder(Path(root))
-    return decode_files(files, names, *how) if stamp(files, names) == same else None
+    if stamp(files, names) != same:
+        raise DecoderLostError
+    return decode_files(files, names, *how)
 
 
 def decode_image(

@@ -19,6 +19,7 @@ from contextlib import AbstractContextManager, ExitStack, nullcontext
 from functools import partial
 from pathlib import Path
 from queue import SimpleQueue
+from threading import Event
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -27,7 +28,7 @@ from mtcon_ray.base.cpus import usable_cpus
 from mtcon_ray.base.root_files import below, check_no_links, make_folder, remove, touch, write
 from mtcon_ray.data import disk
 from mtcon_ray.data.checksums import write_checksums
-from mtcon_ray.data.decoding import Decoded, Decoder
+from mtcon_ray.data.decoding import Decoded, Decoder, DecoderLostError
 from mtcon_ray.data.remote import Report
 from mtcon_ray.data.sources.files import DataSource, FilesSource
 from mtcon_ray.errors import StorageError
@@ -35,17 +36,17 @@ from mtcon_ray.errors import StorageError
 FORMAT = 2
 PROGRESS = ".decoded.json"  # files with a dot at the start get no checksum
 ROWS_PER_TASK = 128
-# At most so many tasks are repeated after a kill.
+# Saves are in the order of rows. A kill repeats so many tasks, or more after a slow task.
 TASKS_PER_SAVE = 32
 # Below this number of images for each core, other machines would begin too late to help.
 MANY = 5_000
 
 Way = Callable[[Sequence[int], int], Decoded]  # `DataSource.decode`
-# Gives decoders that use the cores of other machines, and ends their use.
-Lent = Callable[[], AbstractContextManager[Sequence[Decoder]]]
+# Gives decoders that use the cores of other machines, and ends their use. They end at the event.
+Lent = Callable[[Event], AbstractContextManager[Sequence[Decoder]]]
 
 
-def lent_nothing() -> AbstractContextManager[Sequence[Decoder]]:
+def lent_nothing(stopped: Event) -> AbstractContextManager[Sequence[Decoder]]:
     """Returns no decoders of other machines."""
     return nullcontext(())
 
@@ -143,13 +144,20 @@ def _decode_all(
     mode: Literal["r+", "w+"] = "r+" if done else "w+"
     start = np.lib.format.open_memmap(path, mode, np.uint8, (num_items, size, size, 3)).offset
     free: SimpleQueue[Way] = SimpleQueue()
+    stopped = Event()
 
     def decode(first: int) -> dict[int, str]:
         rows = range(first, min(first + ROWS_PER_TASK, num_items))
-        way = free.get()
-        try:
-            images, reasons = way(rows, size)
-        finally:
+        images = None
+        while images is None:
+            way = free.get()
+            try:
+                images, reasons = way(rows, size)
+            except DecoderLostError:
+                continue  # without this way
+            except BaseException:
+                free.put(way)  # for the tasks that wait
+                raise
             free.put(way)
         # Written to the file, not through the memory map: on a full disk `write` raises OSError,
         # while a map would kill the process with SIGBUS.
@@ -161,12 +169,12 @@ def _decode_all(
     with ExitStack() as stack:
         ways: list[Way] = [source.decode] * min(source.num_threads, usable_cpus())
         if isinstance(source, FilesSource) and num_items - done >= MANY * len(ways):
-            is_usual = type(source).decode is FilesSource.decode  # a plugin may have its own way
-            decoders = stack.enter_context(lent()) if is_usual else ()
+            decoders = stack.enter_context(lent(stopped)) if source.is_plain else ()
             ways += [partial(source.decode, decoder=decoder) for decoder in decoders]
         for way in ways:
             free.put(way)
         pool = stack.enter_context(ThreadPoolExecutor(len(ways)))
+        stack.callback(stopped.set)  # before the pool waits for its threads
         # An exception in the loop closes the iterator of `map`, which cancels the other tasks.
         tasks = range(done, num_items, ROWS_PER_TASK)
         for task, reasons in enumerate(pool.map(decode, tasks), 1):

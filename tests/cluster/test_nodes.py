@@ -2,6 +2,7 @@
 
 import re
 from pathlib import Path
+from threading import Event, Timer
 from typing import Any
 from unittest.mock import Mock, patch
 
@@ -16,7 +17,7 @@ from mtcon_ray.base.callbacks import Callbacks
 from mtcon_ray.cluster import nodes
 from mtcon_ray.cluster.jobs import versions
 from mtcon_ray.cluster.nodes import check_nodes, lent_decoders, look
-from mtcon_ray.data.decoding import decode_files, decode_there, stamp
+from mtcon_ray.data.decoding import DecoderLostError, decode_files, decode_there, stamp
 from mtcon_ray.data.image_files import ImageFolder
 from mtcon_ray.errors import ResourceError
 from mtcon_ray.spec.run_spec import parse_spec
@@ -92,44 +93,49 @@ HOW: Any = 8, "squash", False
 
 @pytest.mark.ray
 def test_a_node_decodes_until_it_is_lost(photographs: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A node of one core gets two decoders. After its loss its files are decoded here."""
-    here, cancel = Mock(side_effect=decode_files), Mock()
-    monkeypatch.setattr(nodes, "decode_files", here)
-    monkeypatch.setattr(ray, "cancel", cancel)
+    """A node of one core gets two decoders. What it cannot decode is decoded again here."""
+    files, names = photographs
+    here, stopped = Mock(side_effect=decode_files), Event()
+    monkeypatch.setattr("mtcon_ray.data.decoding.decode_files", here)
     with cluster_of(1, 1) as cluster:
         monkeypatch.setenv("RAY_ADDRESS", cluster.address)
-        with patch.object(ray, "available_resources", dict), lent_decoders(Mock()) as decoders:
-            assert not decoders, "all are busy"
-        with lent_decoders(Mock()) as decoders:
-            (first, second), expected = decoders, decode_files(*photographs, *HOW)
-            images, reasons = first(*photographs, *HOW)
-            assert (images == expected[0]).all()
-            assert (reasons, here.mock_calls) == (expected[1], [])
-            monkeypatch.setattr(nodes, "DECODING_SECONDS", 1.0)
+        with patch.object(ray, "available_resources", dict), lent_decoders(Mock(), stopped) as none:
+            assert none == [], "all are busy"
+        with lent_decoders(Mock(), stopped) as decoders:
+            first, second = decoders
+            for some, calls in ((names[:3], 0), (names, 1)):
+                expected = decode_files(files, some, *HOW)
+                images, reasons = first(files, some, *HOW)
+                assert (images == expected[0]).all()
+                assert (reasons, here.call_count) == (expected[1], calls)
             cluster.remove_node(cluster.list_all_nodes()[1], allow_graceful=False)
-            for number, decoder in enumerate((first, first, second), 1):
-                assert (decoder(*photographs, *HOW)[0] == expected[0]).all()
-                assert here.call_count == number
-            assert cancel.call_count == 2, "the first decoder asked again"
+            monkeypatch.setattr(nodes, "DECODING_SECONDS", 1.0)
+            with pytest.raises(DecoderLostError):
+                first(files, names, *HOW)
+            monkeypatch.setattr(nodes, "DECODING_SECONDS", 1e9)
+            Timer(0.1, stopped.set).start()
+            with pytest.raises(DecoderLostError):
+                second(files, names, *HOW)
 
 
 def test_a_node_with_other_files_or_versions_decodes_nothing(photographs: Any) -> None:
     files, names = photographs
     same = stamp(files, names)
     with patch("mtcon_ray.data.decoding.np.empty", np.ones):
-        images, reasons = decode_there(str(files.root), names, same, *HOW) or ([], {})
+        images, reasons = decode_there(str(files.root), names, same, *HOW)
     assert [image.max() for image in images] == [0, 100, 200, 0], "the last one cannot be read"
     assert reasons == {3: "no such file"}
-    with patch("mtcon_ray.data.decoding.VERSIONS", "Pillow 1"):
-        assert decode_there(str(files.root), names, same, *HOW) is None
+    with patch("mtcon_ray.data.decoding.VERSIONS", []), pytest.raises(DecoderLostError):
+        decode_there(str(files.root), names, same, *HOW)
     Image.new("L", (9, 9), 255).save(files.root / "1.png")
-    assert decode_there(str(files.root), names, same, *HOW) is None
+    with pytest.raises(DecoderLostError):
+        decode_there(str(files.root), names, same, *HOW)
 
 
 def test_nobody_else_decodes_without_a_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
-    with lent_decoders(Mock()) as decoders:
-        assert not decoders
+    with lent_decoders(Mock(), Event()) as decoders:
+        assert decoders == []
 
 
 def test_a_sweep_asks_other_nodes(tmp_path: Path) -> None:

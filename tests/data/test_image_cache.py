@@ -17,7 +17,7 @@ import pytest
 from PIL import Image
 
 from mtcon_ray.data import image_cache
-from mtcon_ray.data.decoding import decode_files
+from mtcon_ray.data.decoding import DecoderLostError, decode_files
 from mtcon_ray.data.image_cache import PROGRESS, check_room, open_image_cache
 from mtcon_ray.data.image_files import ImageFiles
 from mtcon_ray.data.sources import DataSource
@@ -132,22 +132,30 @@ def test_other_machines_decode_many_files(tmp_path: Path, monkeypatch: pytest.Mo
 
     def far(files: ImageFiles, names: Sequence[str], *how: Any) -> Any:
         asked.extend(names)
+        time.sleep(0.1)
         return decode_files(files, names, *how)
 
     class Plugin(FolderSource):
         def decode(self, rows: Sequence[int], size: int) -> Any:  # type: ignore[override]
             return super().decode(rows, size)
 
+    class Single(FolderSource):
+        num_threads = 1
+
+    lost = Mock(side_effect=DecoderLostError)
     monkeypatch.setattr(image_cache, "MANY", 13)
-    for kind, cores, count in ((FolderSource, 0, 130), (FolderSource, 11, 0), (Plugin, 1, 0)):
+    counts = (FolderSource, 0, 130), (FolderSource, 11, 0), (Plugin, 1, 0), (Single, 1, 0)
+    for kind, cores, count in counts:
         monkeypatch.setattr(image_cache, "usable_cpus", lambda cores=cores: cores)
         source = kind(kind.Spec(images=str(tmp_path / "images"), tasks=["class"]))
-        lent, store = Mock(return_value=nullcontext([far, far])), tmp_path / f"{kind} {cores}"
+        lent, store = Mock(return_value=nullcontext([lost, far])), tmp_path / f"{kind} {cores}"
         found = open_image_cache(source, 130, 4, store, lent=lent)
         assert (found.images[:129, 0, 0, 0] == range(129)).all()
         assert found.bad == {129: "class/129.png: empty file"}
         assert (len(asked), lent.called) == (count, bool(count))
         asked.clear()
+    assert lost.call_count == 1
+    assert lent.call_count == 0
 
 
 def test_two_at_once_decode_once(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ import numpy as np
 
 from mtcon_ray.base.registry import Configured, Table
 from mtcon_ray.data.decoding import Decoded, Decoder, decode_files
-from mtcon_ray.data.image_files import ImageFiles
+from mtcon_ray.data.image_files import ImageFiles, ImageFolder
 from mtcon_ray.data.labels import LabelTable, too_many_bad
 from mtcon_ray.errors import DataError
 from mtcon_ray.spec.data.base import SOURCES as SPECS
@@ -171,6 +171,12 @@ class FilesSource(DataSource):
             f"{got} images cannot be decoded, first {next(iter(corrupt.values()))}; if more than "
             f"{allowed:.2%} of all images are missing or corrupt, training stops"
         )
+
+    @property
+    def is_plain(self) -> bool:
+        """True if other machines may read and decode the files without this class."""
+        kept = type(self).decode is FilesSource.decode, self.num_threads == DataSource.num_threads
+        return all(kept) and type(self.files) is ImageFolder
 
     def decode(self, rows: Sequence[int], size: int, decoder: Decoder = decode_files) -> Decoded:
         names = [self.names[row] for row in rows]

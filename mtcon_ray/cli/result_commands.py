@@ -194,7 +194,7 @@ def _overviews(root: Path) -> list[dict[str, Any]]:
             found[folder.name] = stamp, facts
         began = facts.began and datetime.fromtimestamp(facts.began).isoformat(" ", "seconds")
         rows.append({**vars(facts), "began": began, "bytes": size if facts.data else None})
-    if found != known and cache.parent.exists():
+    if found != known:
         with suppress(OSError, ValueError, MtconError), whole_file(cache) as file:
             file.write(OVERVIEWS.dump_json(found))
     return rows

@@ -98,7 +98,10 @@ def measure_nodes(number: int, rounds: int, sizes: tuple[int, ...]) -> str:
     def rate(source: DataSource, size: int, lent: image_cache.Lent) -> float:
         """Returns the images per second between the first and the last part."""
         seen: list[tuple[float, int]] = []
-        tell = lambda done, _: seen.append((perf_counter(), done))  # noqa: E731
+
+        def tell(done: int, _: int) -> None:
+            seen.append((perf_counter(), done))
+
         with TemporaryDirectory() as store:
             image_cache.open_image_cache(source, number, size, Path(store), tell, lent)
         return (number - seen[0][1]) / (seen[-1][0] - seen[0][0])

@@ -39,9 +39,9 @@ def prepare(
     """Returns the plan and the data of a spec after checking that this cluster can train it.
 
     `folder` is the folder of the sweep. `uri` names the tracking server. It must answer unless
-    `tracking.offline` is set. `lent` gives decoders of other machines. A sweep in an object store
-    is resumed with the data that are there. The last result names the data sets of all trials.
-    Raises MtconError for every problem that would end the training at its start.
+    `tracking.offline` is set. `lent` gives decoders of other machines. A resumed sweep in an
+    object store keeps its data. The last result names the data sets of all trials. Raises
+    MtconError for every problem that would end the training at its start.
     """
     root, tracking, is_stored = folder.parents[1], spec.tracking, stored_url(folder) is not None
     store = cache_folder(root)

@@ -266,3 +266,14 @@ def test_variables_of_a_submitted_job_hold(tmp_path: Path, monkeypatch: pytest.M
             assert os.environ["OWN"] == "2"
     found = [each["runtime_env"]["env_vars"] for each in given]
     assert found == [{"OMP_NUM_THREADS": "1", "OWN": "2"}, {"OWN": "2"}]
+
+
+def test_a_visit_uses_and_keeps_a_held_session(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else it connects, and Ray's messages about lost nodes do not reach the terminal."""
+    ray, calls = Mock(**{"is_initialized.side_effect": [True, False]}), [Mock(), Mock()]
+    for name, each in zip(("ray", "_connect", "log_errors_of_nodes"), (ray, *calls), strict=True):
+        monkeypatch.setattr(connect, name, each)
+    for is_held in (True, False):
+        with connect.visiting(Mock()):
+            assert not ray.shutdown.called
+        assert {each.called for each in (*calls, ray.shutdown)} == {not is_held}

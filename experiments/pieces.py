@@ -1,13 +1,15 @@
-"""Experiments with a ResNet-18 that a GPU finishes in a few calls of some minutes.
+"""Experiments in calls of some minutes: with a ResNet-18 on a GPU, with a small one on a CPU.
 
     python experiments/pieces.py headline --photos FOLDER --minutes 8
 
 A call trains missing trainings until the minutes are over, writes the tables of all finished
 trainings, and packs them as FOLDER.tar.gz. The next call continues. It runs without Ray and MLflow.
 
-Pieces: headline (systems from a random start), imagenet (systems from --weights FILE), noise
-(weights of tasks with wrong colours), grids (temperature, epochs, batch size). First, each system
-gets the best of three learning rates, by the mean validation accuracy of a short training each.
+Pieces with a ResNet-18: headline (systems from a random start), imagenet (systems from --weights
+FILE), noise (weights of tasks with wrong colours), grids (temperature, epochs, batch size). Pieces
+with the small encoder: retrieval (probes and retrieval of MTCon and cross-entropy), and the same
+with few images, missing labels, and wrong labels. First, each system gets the best of three
+learning rates, by the mean validation accuracy of a short training each.
 
 Hypothesis, written before the trainings: linear probes do not distinguish MTCon from multi-task
 cross-entropy, but retrieval in the space of a task does.
@@ -22,6 +24,7 @@ from time import monotonic
 from typing import Any
 
 import click
+import numpy as np
 import pandas as pd
 import torch
 
@@ -144,6 +147,12 @@ def headline() -> Iterator[Claim]:
             yield Claim((MTCON.title, f"{HEAD} {task}"), (than.title, space), task)
 
 
+def retrieval() -> Iterator[Claim]:
+    """Yields the claims of `headline` about MTCon and multi-task cross-entropy alone."""
+    opponents = {XENT.title, HIDDEN_XENT.title}
+    yield from (claim for claim in headline() if claim.than[0] in opponents)
+
+
 def noise() -> Iterator[Claim]:
     """Yields the claims about learned weights, at each share of wrong colours."""
     for equal, learned in map(weighted, SHARES):
@@ -151,6 +160,28 @@ def noise() -> Iterator[Claim]:
 
 
 ALL_GRIDS = tuple(grids(30, 128))
+# Probes, and retrieval in the space of each task, on a CPU.
+RETRIEVAL = Piece(
+    (MTCON, XENT, HIDDEN_XENT, UNTRAINED, of_paper("handcrafted")),
+    tuple(retrieval()),
+    epochs=24,
+    tuning_epochs=6,
+    seeds=5,
+    base={
+        "views.size": 40,
+        "model.encoder": {"name": "small", "width": 16},
+        "model.head_dim": 32,
+        "train.batch_size": 64,
+    },
+)
+
+
+def retrieval_with(epochs: int = RETRIEVAL.epochs, **data: Any) -> Piece:
+    """Returns `RETRIEVAL` with other fields of `data`, and as many epochs."""
+    fields = {f"data.{name}": value for name, value in data.items()}
+    return replace(RETRIEVAL, epochs=epochs, base={**RETRIEVAL.base, **fields})
+
+
 PIECES = {
     "headline": Piece(HEADLINE, tuple(headline()), epochs=60, tuning_epochs=12, seeds=4),
     "imagenet": Piece(
@@ -180,7 +211,24 @@ PIECES = {
         tuning_epochs=6,
         seeds=3,
     ),
+    "retrieval": RETRIEVAL,
+    "retrieval-few": retrieval_with(2 * RETRIEVAL.epochs, fraction=0.2),
+    "retrieval-missing": RETRIEVAL,
+    "retrieval-wrong": retrieval_with(label_noise=dict.fromkeys(TASKS, 0.3)),
 }
+MISSING = 0.5  # of retrieval-missing's labels
+
+
+def with_missing_labels(csv: Path, goal: Path) -> Path:
+    """Writes a copy of the table in which a share of the train labels of each task is missing."""
+    table = pd.read_csv(csv)
+    draw = np.random.default_rng(0)
+    for task in TASKS:
+        hidden = (table["split"] == "train") & (draw.random(len(table)) < MISSING)
+        table[task] = table[task].mask(hidden)
+    goal.parent.mkdir(parents=True, exist_ok=True)
+    table.to_csv(goal, index=False)
+    return goal
 
 
 def tested(run: Run) -> list[Tested]:
@@ -267,7 +315,10 @@ def pieces(
         "images": str(folder / "images.tar.gz"),
         "split_column": "split",
     }
-    run = Run(piece, data, root, root / "pieces" / name, monotonic() + 60 * minutes)
+    kept = root / "pieces" / name
+    if name == "retrieval-missing":
+        data["csv"] = str(with_missing_labels(folder / "labels.csv", kept / "labels.csv"))
+    run = Run(piece, data, root, kept, monotonic() + 60 * minutes)
     say(run.estimate())
     is_whole = run.train_all()
     say(f"{'all is trained' if is_whole else 'the next call continues'}: {write(run)}")

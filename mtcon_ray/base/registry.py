@@ -92,8 +92,7 @@ def expanded(path: str | Path) -> Path:
         return Path(path).expanduser()
     except RuntimeError:
         raise UserError(
-            f"the home folder at the beginning of {str(path)!r} is unknown on this machine; write "
-            "the path from / on"
+            f"the home folder in {str(path)!r} is unknown on this machine; start the path at /"
         ) from None
 
 

@@ -94,8 +94,7 @@ def check_no_links(path: Path, *, itself: bool = True) -> None:
     if link := _first_link(path, itself=itself):
         raise SweepError(
             f"{link} is a link to {os.readlink(link)}, and nothing is written through links below "
-            "the root; remove the link; to keep results elsewhere, name that folder with --root or "
-            "storage.root"
+            "the root; remove the link; name a folder elsewhere with --root or storage.root"
         )
 
 

@@ -181,8 +181,7 @@ def _inside(target: Path) -> Path:
     here, path = Path.cwd(), target.resolve()
     if not path.is_file() or here not in path.parents:
         raise SpecError(
-            f"SPEC or SCRIPT must be a file in {here}, the folder that is uploaded, got {target}; "
-            "cd to its folder"
+            f"SPEC or SCRIPT must be a file in {here}, which is uploaded, got {target}; cd there"
         )
     return path.relative_to(here)
 

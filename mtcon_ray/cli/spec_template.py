@@ -47,9 +47,7 @@ def write_new(path: Path, text: str) -> None:
         with path.open("xb") as file:
             file.write(content)
     except (OSError, UnicodeEncodeError) as error:
-        raise ResourceError(
-            f"--output must be a new file in a writable folder, got {path}: {error}"
-        ) from None
+        raise ResourceError(f"--output must be a new, writable file, got {path}: {error}") from None
 
 
 def spec_name(text: str) -> str:

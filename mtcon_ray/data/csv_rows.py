@@ -97,9 +97,7 @@ class _Reader:
         """Yields the lines, each with its end. Raises DataError if a CSV cannot have them."""
         for number, line in enumerate(iter(partial(self._text.readline, MAX_LINE), ""), 1):
             if "\0" in line:
-                raise UnicodeError(
-                    f"a null byte in line {number}, as in UTF-16 without a byte order mark"
-                )
+                raise UnicodeError(f"a null byte in line {number}, as in UTF-16 without a BOM")
             if len(line) == MAX_LINE:
                 raise DataError(
                     f"{self.path} must have lines of fewer than {MAX_LINE:,} characters, got "

@@ -18,10 +18,7 @@ FORMATS = {
 IMAGE_ENDINGS = tuple(chain(*FORMATS.values()))
 # Files of rows, as on the hub of Hugging Face. They are not read.
 ROW_ENDINGS = (".parquet", ".arrow")
-CONVERSION = (
-    "write the images to files and the labels to a CSV, as docs/data.md shows under 'Hugging Face "
-    "and Parquet'"
-)
+CONVERSION = "write images and a CSV of labels, see 'Hugging Face and Parquet' in docs/data.md"
 # Folders made by programs among the images, in addition to folders with a dot at the start.
 HIDDEN_FOLDERS = {"__MACOSX", "lost+found"}
 

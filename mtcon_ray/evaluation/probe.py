@@ -57,8 +57,7 @@ class LinearProbe(NamedTuple):
         if not torch.isfinite(logits_NC).all():
             raise DivergedError(
                 f"outputs of the probe of {self.label!r} {self.made} must be finite, got inf or "
-                "nan; look at the encoder's features, or lower evaluate.probe.lr, which solver "
-                "sgd has"
+                "nan; look at the encoder's features, or lower evaluate.probe.lr of solver sgd"
             )
         return logits_NC
 

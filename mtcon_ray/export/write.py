@@ -66,9 +66,7 @@ def export_checkpoint(
     if to.exists():
         raise UserError(f"--out must name a new folder, got {to}, which exists already")
     if format == "onnx" and find_spec("onnxscript") is None:
-        raise UserError(
-            "--to onnx needs the package onnxscript; install 'mtcon-ray[onnx]', or take --to pt2"
-        )
+        raise UserError("--to onnx needs onnxscript; install 'mtcon-ray[onnx]', or take --to pt2")
     opened = open_checkpoint(path, root=root, overrides=overrides, callbacks=callbacks)
     callbacks.on_note("fitting a probe for each label")
     measurement = opened.full_measurement()

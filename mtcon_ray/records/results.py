@@ -278,10 +278,7 @@ def load_sweep(folder: Path) -> SweepResults:
     """
     path = folder / paths.SPEC_FILE
     if not path.exists():
-        raise SweepError(
-            f"{folder} is not a sweep's folder: it has no spec.yaml; `mtcon-ray list` names the "
-            "sweeps"
-        )
+        raise SweepError(f"{folder} has no spec.yaml of a sweep; `mtcon-ray list` names the sweeps")
     plan, spec = read_plan(folder / paths.PLAN_FILE), read_recorded(path)
     groups = by_trial(read_events(paths.event_file(folder)))
     own = groups.pop(None, [])

@@ -57,8 +57,7 @@ class TrackingSpec(Spec):
     checkpoints: Literal["none", "kept", "all"] = Field(
         "kept",
         description="trials with networks and predictions as artifacts: no trial, finished trials "
-        "(with storage.keep only the kept trials, when the sweep has ended), or all probed "
-        "trials",
+        "(with storage.keep the kept trials, when the sweep has ended), or all probed trials",
     )
 
     system_metrics: bool = Field(True, description="record memory of process and GPU at each epoch")

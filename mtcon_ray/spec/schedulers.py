@@ -80,9 +80,7 @@ class ASHA(SchedulerSpec):
     """
 
     grace: Inside = Field(0.25, description="first rung, as a share of the trial's own epochs")
-    reduction: float = Field(
-        2.0, gt=1, le=10, description="ratio of successive rungs. The best 1/reduction continue"
-    )
+    reduction: float = Field(2.0, gt=1, le=10, description="ratio of rungs, 1/reduction continue")
 
     @property
     def rungs(self) -> tuple[float, ...]:

@@ -86,10 +86,7 @@ class SearchSpec(Spec):
             for path, value in point.items():
                 dimension = self.space.get(path)
                 if dimension is None or not dimension.contains(value):
-                    raise ValueError(
-                        f"first_points[{i}].{path} must lie inside a dimension of space, got "
-                        f"{value!r}"
-                    )
+                    raise ValueError(f"first_points[{i}].{path} must lie in space, got {value!r}")
         for path, dimension in self.space.items():
             if self.sampler == "grid" and dimension.values is None:
                 raise ValueError(

@@ -28,8 +28,7 @@ def make_stopping(spec: schedulers.SchedulerSpec) -> "Rungs | Rule | None":
     rule: Any = schedulers.SCHEDULERS[spec.name]
     if not issubclass(rule, schedulers.StoppingRule):
         raise SpecError(
-            "search.scheduler must be none, asha, halving, or a class derived from StoppingRule, "
-            f"got {spec.name!r}"
+            f"search.scheduler must be none, asha, halving, or a StoppingRule, got {spec.name!r}"
         )
     return Rule(rule(spec))
 

@@ -43,8 +43,7 @@ class Batches:
         self.steps_per_epoch = len(examples) // batch_size
         if self.steps_per_epoch == 0:
             raise SpecError(
-                f"train.batch_size must be at most the number of training examples "
-                f"({len(examples)}), got {batch_size}"
+                f"train.batch_size must be at most the {len(examples)} examples, got {batch_size}"
             )
         self._source_size = dataset.images.shape[1]
         rows, share = np.unique(examples.rows_EP), spec.resources.gpu_share

@@ -156,7 +156,7 @@ def test_only_a_new_file_is_written(tmp_path: Path) -> None:
     path = tmp_path / "spec.yaml"
     path.write_text("mine")
     for other in (path, tmp_path / "none" / "spec.yaml"):
-        with pytest.raises(ResourceError, match="must be a new file in a writable folder"):
+        with pytest.raises(ResourceError, match="must be a new, writable file"):
             write_new(other, "yours")
     assert path.read_text() == "mine"
 

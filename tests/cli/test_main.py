@@ -169,7 +169,7 @@ def test_the_list_of_commands_has_whole_sentences(
     ids=" ".join,
 )
 def test_the_home_of_an_unknown_user_is_told(words: list[str]) -> None:
-    assert f"the home folder at the beginning of '{ELSEWHERE}" in refused(*words)
+    assert f"the home folder in '{ELSEWHERE}" in refused(*words)
 
 
 @pytest.mark.parametrize("command", [["list"], ["validate", "/x.yaml"]])

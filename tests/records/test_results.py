@@ -157,7 +157,7 @@ def test_a_trial_that_ended_at_a_plateau_can_win(folder: Folder) -> None:
 
 
 def test_folders_that_are_no_sweep_are_named(tmp_path: Path) -> None:
-    with pytest.raises(SweepError, match=r"nowhere is not a sweep's folder.*mtcon-ray list"):
+    with pytest.raises(SweepError, match=r"nowhere has no spec.yaml of a sweep.*mtcon-ray list"):
         load_sweep(tmp_path / "nowhere")
 
 

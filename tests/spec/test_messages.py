@@ -31,7 +31,7 @@ method: {name: mtcn}
 method: {name: supcon, task: shap}
     task must be a column of classes in data.tasks ['shape', 'colour', 'texture'], got 'shap'; did
 method: {name: can}
-    model.encoder.name must be vit for a method that hides patches, got resnet18
+    model.encoder must be vit to hide patches, got resnet18
 model: {encoder: {name: vit, width: 16, heads: 3}}
     width must be divisible by heads, got 16 and 3
 model: {encoder: {name: resnet18, weights: imagenet, stem: small}}

@@ -95,8 +95,8 @@ def test_number_of_configurations(fields: dict[str, Any], expected: int) -> None
 @pytest.mark.parametrize(
     ("fields", "rule"),
     [
-        ({"first_points": [{"b": 1}]}, r"first_points\[0\].b must lie inside a dimension of space"),
-        ({"first_points": [{"a": 2}]}, r"first_points\[0\].a must lie inside .*, got 2"),
+        ({"first_points": [{"b": 1}]}, r"first_points\[0\].b must lie in space"),
+        ({"first_points": [{"a": 2}]}, r"first_points\[0\].a must lie in space, got 2"),
         ({"sampler": "grid"}, "sampler grid needs .*, got uniform for a"),
     ],
 )

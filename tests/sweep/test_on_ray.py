@@ -245,5 +245,5 @@ def test_a_sweep_stops_if_no_trial_is_placed_since_one_ran_or_none_waited(
     sweep.wait(10, *both)
     assert sweep.driver.stop_reason == (
         "no trial could be placed for 900 s: trial-0001 waits for 1 CPUs and 2 GPUs per worker, "
-        "which the cluster does not give"
+        "which no node gives"
     )

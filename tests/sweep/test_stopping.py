@@ -79,7 +79,7 @@ def test_a_stopping_rule_sees_its_trial_and_all_others() -> None:
 
 def test_a_scheduler_that_stops_nothing_is_refused_by_the_plan() -> None:
     search = SearchSpec().model_copy(update={"scheduler": Falling.Spec()})
-    refused = pytest.raises(SpecError, match="class derived from StoppingRule, got 'falling'")
+    refused = pytest.raises(SpecError, match="or a StoppingRule, got 'falling'")
     idle = type("Idle", (), {"Spec": Falling.Spec})
     with registered(schedulers.SCHEDULERS, idle), refused:
         preview(search, 0)

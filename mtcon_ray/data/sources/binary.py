@@ -100,8 +100,7 @@ class BinarySource(DownloadSource):
             raise DataError(f"cannot read {path}: {error.strerror}") from None
         raise DataError(
             f"{path} must have {num_records * num_bytes:,} bytes ({num_records:,} records of "
-            f"{num_bytes:,}), got {found:,}; unpack {self.archive} again, or download it again "
-            f"from {self.page}"
+            f"{num_bytes:,}), got {found:,}; unpack {self.archive} again or get it at {self.page}"
         )
 
     @cached_property

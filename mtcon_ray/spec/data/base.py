@@ -23,9 +23,7 @@ class DataSpec(Spec):
     """Spec fields common to all kinds of data. Each kind adds its own fields."""
 
     kind: str = ""
-    tasks: Columns[str] = Field(
-        description="labels to train on: classes or label sets ([] for a method without labels)"
-    )
+    tasks: Columns[str] = Field(description="labels to train on, classes or label sets ([]: none)")
     held_out: HeldOut[str] = ()
     seed: Seed = Field(0, description="of splits, label noise and synthetic images in all repeats")
     held_out_top_k: int | None = Field(

@@ -69,8 +69,7 @@ class SeveralViewsSpec(MethodSpec):
         super().check(problem)
         if problem.num_views < 2:
             raise ValueError(
-                f"views.num_views must be at least 2 for a method that compares views, "
-                f"got {problem.num_views}"
+                f"views.num_views must be at least 2 to compare views, got {problem.num_views}"
             )
 
 
@@ -87,8 +86,7 @@ def check_heads(problem: Problem, own_heads: str) -> None:
     """
     if taken := [task for task in problem.tasks if re.fullmatch(own_heads, task)]:
         raise ValueError(
-            "data.tasks must not have the name of a head of the method, got "
-            f"{taken[0]!r}; rename the label's column"
+            f"data.tasks must not name a head of the method, got {taken[0]!r}; rename the column"
         )
 
 

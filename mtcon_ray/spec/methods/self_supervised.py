@@ -50,9 +50,7 @@ class QueueSpec(SelfSupervisedSpec):
 class ProjectorSpec(SelfSupervisedSpec):
     """Fields of methods with projectors of three layers with batch norm."""
 
-    dim: Width = Field(
-        2048, description="SimSiam, Barlow Twins: projector's output width (not model.head_dim)"
-    )
+    dim: Width = Field(2048, description="SimSiam, Barlow Twins: output width (not model.head_dim)")
     hidden: Width = Field(
         2048, description="SimSiam, Barlow Twins: projector's hidden width (not model.head_hidden)"
     )
@@ -176,10 +174,7 @@ class AutoencodingSpec(AdaptiveSpec, ContrastiveSpec):
     def check(self, problem: Problem) -> None:
         super().check(problem)
         if problem.encoder != "vit":
-            raise ValueError(
-                f"model.encoder.name must be vit for a method that hides patches, "
-                f"got {problem.encoder}"
-            )
+            raise ValueError(f"model.encoder must be vit to hide patches, got {problem.encoder}")
 
 
 @METHODS.declare("can", "mtcon_ray.methods.autoencoding:CAN")

@@ -63,10 +63,7 @@ class MultiSupConSpec(base.ContrastiveSpec):
         super().check(problem)
         if self.sets_from == "classes":
             if self.task is not None:
-                raise ValueError(
-                    f"task must be null with sets_from classes, got {self.task!r}; the set has "
-                    "the classes of all tasks"
-                )
+                raise ValueError(f"task must be null with sets_from classes, got {self.task!r}")
             base.check_task(None, problem)
             base.check_heads(problem, "classes")
             return

@@ -92,7 +92,7 @@ def test_files_of_images_have_the_published_sizes(
     Files of images are measured when splits are read: `validate` then finds them.
     """
     write_text(tmp_path / file)
-    message = f"must have {size} bytes .*, got 0; unpack .* again, or download it again from"
+    message = f"must have {size} bytes .*, got 0; unpack .* again or get it at"
     with pytest.raises(DataError, match=message):
         source_of(kind, tmp_path).read_split()
 

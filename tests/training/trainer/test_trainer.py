@@ -127,7 +127,7 @@ def test_a_batch_larger_than_the_data_is_refused(
     start: Start, spec: RunSpec, tmp_path: Path
 ) -> None:
     """The error comes before anything is written."""
-    with pytest.raises(SpecError, match=r"batch_size must be at most .*\(70\), got 71"):
+    with pytest.raises(SpecError, match=r"batch_size must be at most the 70 examples, got 71"):
         start(tmp_path / "new", with_values(spec, {"train.batch_size": 71}))
     assert not (tmp_path / "new").exists()
 

@@ -43,9 +43,7 @@ KINDS: dict[str, metrics.Kind] = {"shape": "classes", "looks": "set", "knn": "cl
         ),
     ],
 )
-def test_the_objective_is_named_by_its_scores(
-    tasks: str, weights: dict[str, float], name: str, title: str
-) -> None:
+def test_name_of_an_objective(tasks: str, weights: dict[str, float], name: str, title: str) -> None:
     """Only a mean of accuracies is called accuracy. A task's name precedes a metric's."""
     labels = metrics.Labels(tuple(tasks.split()), (), KINDS, weights)
     assert (labels.objective, labels.objective_title) == (name, title)

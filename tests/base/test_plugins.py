@@ -91,9 +91,7 @@ def test_an_installed_package_is_known_everywhere(tmp_path: Path, installed: str
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("trusting")
-def test_modules_beside_a_spec_need_consent(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_modules_beside_specs_need_consent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """They are found in the spec's folder, by a command in any folder."""
     for name, code in example_files().items():
         (tmp_path / name).write_text(code)
@@ -144,9 +142,7 @@ def test_a_spec_s_modules_are_found_beside_it(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("trusting")
-def test_a_plugin_that_ends_the_program_is_named(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_plugin_that_exits_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Else each command would end with exit code 0 and do nothing."""
     (tmp_path / "quits.py").write_text("import sys\nsys.exit()")
     with pytest.raises(SpecError, match=r"spec: cannot import the plugin 'quits': SystemExit"):

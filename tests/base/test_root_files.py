@@ -110,9 +110,7 @@ def test_pipes_are_refused_without_waiting_for_them(folder: Path, mode: str) -> 
         opened(mode)(folder / "pipe")
 
 
-def test_a_read_follows_links_within_the_folder_only(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_reads_follow_links_in_a_folder_only(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     secret = folder.parents[1] / "secret"
     secret.write_text("canary")
     (folder / "own").write_text("theirs")

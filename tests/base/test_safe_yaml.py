@@ -22,9 +22,7 @@ from mtcon_ray.errors import SpecError
         ("-.Inf", -math.inf), ("~", None), ("no", False), ("on", True),
     ],
 )  # fmt: skip
-def test_plain_values_are_those_of_yaml_1_2_and_booleans_those_of_1_1(
-    text: str, value: Any
-) -> None:
+def test_plain_values_are_of_yaml_1_2_and_booleans_of_1_1(text: str, value: Any) -> None:
     (read,) = parse_yaml(f"[{text}]", "file")
     assert read == value
     assert type(read) is type(value)

@@ -12,9 +12,7 @@ from tests.cli.conftest import accepted, refused, run
 REPOSITORY = Path(__file__).parents[2]
 
 
-def test_a_wheel_s_files_come_before_those_beside_the_package(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_wheel_s_files_come_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert example_file(SYNTHETIC) == REPOSITORY / SYNTHETIC
     monkeypatch.setattr(example_files, "PACKAGE", tmp_path / "mtcon_ray")
     assert f"lacks the example files: there is no {SYNTHETIC}" in refused("demo")
@@ -25,9 +23,7 @@ def test_a_wheel_s_files_come_before_those_beside_the_package(
         assert example_file(SYNTHETIC) == path
 
 
-def test_demo_sweeps_the_spec_that_init_writes(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_demo_sweeps_the_spec_of_init(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "spec.yaml"
     assert run("init", "--synthetic", "-o", path).stdout.startswith(f"wrote {path}\n  items ")
     assert load_spec(path) == load_spec(REPOSITORY / SYNTHETIC)

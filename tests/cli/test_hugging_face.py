@@ -18,9 +18,7 @@ PROGRAMS = [part.split("```")[0] for part in TEXT.split("```python\n")[1:]]
 ADVICE = f"see '{HEADING}' in docs/data.md"
 
 
-def test_init_reads_what_the_program_of_the_page_writes(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_init_reads_what_the_page_writes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The package `datasets` is replaced, so the test needs neither the package nor the network."""
     (tmp_path / "away.png").write_bytes(png(99))
     images = [{"bytes": png(i), "path": f"{i}.png" if i else None} for i in range(40)]
@@ -47,9 +45,7 @@ def test_init_reads_what_the_program_of_the_page_writes(
     assert (found["tasks"], found["split_column"]) == (("breed", "fur"), "split")
 
 
-def test_the_lines_of_the_page_convert_a_table(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_lines_of_the_page_convert_a_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     columns = {"number": [1, None, 2], "tags": [["a", "b"], [], None]}
     pd.DataFrame(columns).to_parquet("labels.parquet")

@@ -40,9 +40,7 @@ KIND = {"kind": {"a": 20, "b": 20, "c": 20}}
         "many classes",
     ],
 )  # fmt: skip
-def test_kinds_of_columns(
-    columns: Mapping[str, Mapping[str, int]], tasks: Any, sets: dict[str, Any]
-) -> None:
+def test_kinds(columns: Mapping[str, Mapping[str, int]], tasks: Any, sets: dict[str, Any]) -> None:
     found = guess_labels(columns)
     assert (found.tasks, found.sets) == (tasks or tuple(columns), sets)
 

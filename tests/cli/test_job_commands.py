@@ -108,9 +108,7 @@ def test_a_sweep_of_this_machine_is_stopped_by_its_name(folder: Path, tmp_path: 
     assert run(*stop).stdout == "small-1 is not running\n"
 
 
-def test_a_process_that_only_a_lock_s_text_names_is_not_stopped(
-    folder: Path, tmp_path: Path
-) -> None:
+def test_a_process_named_only_by_a_lock_s_text_is_not_stopped(folder: Path, tmp_path: Path) -> None:
     with Popen(["sleep", "60"]) as other, driver_lock(folder):
         (folder / "lock").write_text(f"process {other.pid} on here")
         error = refused("stop", "small-1", "--root", tmp_path)

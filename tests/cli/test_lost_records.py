@@ -37,9 +37,7 @@ def ask(folder: Path, *words: str) -> Result:
         ("events.jsonl", b'{"kind": "end", "status": "", "tags": {}, "trial": "trial-0000"}\n'),
     ],
 )
-def test_a_damaged_record_hides_no_other_sweep(
-    folder: Path, name: str, content: bytes | int | None
-) -> None:
+def test_damage_hides_no_other_sweep(folder: Path, name: str, content: bytes | int | None) -> None:
     """None stands for a folder in place of the file, a number for a file of so many bytes."""
     broken = shutil.copytree(folder, folder.with_name("broken-1"))
     (broken / name).unlink()

@@ -46,9 +46,7 @@ def failing(error: BaseException) -> Script:
         (BrokenPipeError(), 1, ""),
     ],
 )
-def test_each_error_has_its_code_and_no_trace(
-    error: BaseException, code: int, message: str
-) -> None:
+def test_an_error_has_its_code_and_no_trace(error: BaseException, code: int, message: str) -> None:
     result = CliRunner().invoke(failing(error))
     assert result.exit_code == code
     assert message in result.stderr
@@ -146,9 +144,7 @@ def test_commands_are_completed(invoke: Invoke, monkeypatch: pytest.MonkeyPatch)
     assert "status" in invoke().stdout
 
 
-def test_the_list_of_commands_has_whole_sentences(
-    invoke: Invoke, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_commands_have_whole_sentences(invoke: Invoke, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "80")
     lines = invoke("--help").stdout.partition("Commands:\n")[2].splitlines()
     assert len(lines) == len(COMMANDS)

@@ -39,9 +39,7 @@ def test_it_can_be_trained_for_a_single_epoch(folder: Path) -> None:
     ("label", "expected"),
     [("colour", (0.02, 0.0)), ("Main Color", (0.02, 0.0)), ("kind", (0.1, 0.2))],
 )
-def test_colours_are_kept_for_a_label_about_colour(
-    folder: Path, label: str, expected: tuple[float, float]
-) -> None:
+def test_labels_of_colour_keep_it(folder: Path, label: str, expected: tuple[float, float]) -> None:
     assert run_init(folder, TABLE.replace("colour", label)).exit_code == 0
     views = load_spec(folder / "new.yaml").views
     assert (views.hue, views.grayscale) == expected
@@ -54,9 +52,7 @@ def test_a_name_that_yaml_reads_as_something_else_is_a_text(folder: Path, name: 
 
 
 @pytest.mark.parametrize("character", ["\x7f", "\x9f", "\u2028", "\uffff"])
-def test_names_of_columns_may_have_characters_that_yaml_forbids(
-    folder: Path, character: str
-) -> None:
+def test_columns_may_have_characters_that_yaml_forbids(folder: Path, character: str) -> None:
     """Both in a field and in the comment on columns that are not used."""
     label, unused = f"colour{character}1", f"remark{character}2: x"
     rows = [f"{row},{i}" for i, row in enumerate(TABLE.splitlines()[1:])]
@@ -89,9 +85,7 @@ def rows_of(image: str = "{i}.png", splits: str = "train test", count: int = 100
         ("{i}.png", "train val test", "images.zip", "must be a folder or end in .tar"),
     ],
 )
-def test_what_it_writes_is_valid(
-    folder: Path, image: str, splits: str, images: str, refused: str | None
-) -> None:
+def test_its_spec(folder: Path, image: str, splits: str, images: str, refused: str | None) -> None:
     """Nothing is written if `validate` would refuse it."""
     (folder / "link").symlink_to(folder / "images")
     (folder / "images.zip").write_bytes(b"PK")

@@ -132,9 +132,7 @@ def resumed(nodes: Nodes, head: str) -> str:
     return nodes.log("resume.log")
 
 
-def test_a_sweep_goes_on_after_the_loss_of_the_head_and_its_disk(
-    nodes: Nodes, bucket: ObjectStore, tmp_path: Path
-) -> None:
+def test_a_sweep_survives_head_and_disk(nodes: Nodes, bucket: ObjectStore, tmp_path: Path) -> None:
     driver = begun(nodes, bucket, 3)
     images = next(name for name in bucket.names() if name.endswith("images.npy"))
     assert bucket.reads(images) == 2, "each node fetches the images once"

@@ -57,9 +57,7 @@ def test_a_node_type_without_resources_may_have_any_size(view: View) -> None:
 
 
 @pytest.mark.parametrize("given", ["locall.yaml", "cluster/locall", "head:6379"])
-def test_a_missing_file_is_no_address(
-    given: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_no_file_is_no_address(given: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     message = f"cannot read a cluster from {given} .* RAY_ADDRESS names a running cluster"
     with pytest.raises(ResourceError, match=message):

@@ -87,9 +87,7 @@ def test_ray_is_used_from_an_empty_folder(base: Path, monkeypatch: pytest.Monkey
         assert Path.cwd() == environment.private_folder() / "empty"
 
 
-def test_relative_paths_of_variables_hold_away_from_the_user_s_folder(
-    base: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_relative_paths_hold_in_other_folders(base: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(base)
     given = {
         "RAY_TMPDIR": "~sessions",  # no home folder: Ray takes it as it is

@@ -65,9 +65,7 @@ def ended(process: subprocess.Popen[str]) -> Ended:
     return Ended(process.returncode, output)
 
 
-def test_a_submitted_sweep_is_followed_stopped_and_submitted_again(
-    tmp_path: Path, home: dict[str, str]
-) -> None:
+def test_a_sweep_is_submitted_followed_and_stopped(tmp_path: Path, home: dict[str, str]) -> None:
     """Results are the head's and private, and hold no secret of the client."""
     token = tmp_path / ".ray" / "auth_token"
     token.parent.mkdir()

@@ -72,8 +72,6 @@ def test_a_claim_names_systems_and_a_label(load: Load) -> None:
         ),
     ],
 )
-def test_what_is_wrong_is_named_with_its_system(
-    load: Load, changes: dict[str, Any], message: str
-) -> None:
+def test_errors_name_their_system(load: Load, changes: dict[str, Any], message: str) -> None:
     with pytest.raises(SpecError, match=message):
         load(**{**FEW, **changes})

@@ -29,9 +29,7 @@ def test_a_tuned_system_has_three_stages(load: Load, tmp_path: Path) -> None:
     assert stages(load, tmp_path) == [("tune", 3), ("again", 2), ("seeds", 3)]
 
 
-def test_settings_of_tuning_are_checked_before_the_first_training(
-    load: Load, tmp_path: Path
-) -> None:
+def test_settings_of_tuning_are_checked_before_training(load: Load, tmp_path: Path) -> None:
     with pytest.raises(SpecError, match=r"start_from must name .*'no-such-sweep'"):
         stages(load, tmp_path, start_from=["no-such-sweep"])
     pairs = {"train.epochs": {"grid": [1, 2]}, "train.warmup_epochs": {"grid": [0, 1]}}

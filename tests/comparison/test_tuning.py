@@ -119,9 +119,7 @@ def test_final_seeds_are_none_of_those_of_tuning(load: Load) -> None:
         ),
     ],
 )  # fmt: skip
-def test_what_is_wrong_is_found_before_the_first_training(
-    load: Load, changes: dict[str, Any], message: str
-) -> None:
+def test_errors_come_before_training(load: Load, changes: dict[str, Any], message: str) -> None:
     with pytest.raises(SpecError, match=message):
         load(**{**FEW, **changes})
 

@@ -54,9 +54,7 @@ def test_images_are_turned_as_exif_says(kind: str, orientation: int) -> None:
 
 
 @pytest.mark.parametrize("place", ["Image.open", "ImageOps.exif_transpose"])
-def test_a_full_memory_is_no_fault_of_the_image(
-    monkeypatch: pytest.MonkeyPatch, place: str
-) -> None:
+def test_full_memory_is_no_fault_of_the_image(monkeypatch: pytest.MonkeyPatch, place: str) -> None:
     """Bad images are remembered, and an image whose orientation is ignored is another one."""
     data = encoded(picture())
     monkeypatch.setattr(f"PIL.{place}", Mock(side_effect=MemoryError))
@@ -116,9 +114,7 @@ def test_transparent_pixels_are_white_and_16_bits_are_refused() -> None:
         decode_image(deep, 8)
 
 
-def test_the_memory_of_images_that_are_decoded_together_is_bounded(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_the_memory_of_images_decoded_together_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     """With room for 8 million pixels two PNGs of 3 million are decoded at a time.
 
     JPEGs are decoded together, because they are decoded at a reduced scale.

@@ -89,9 +89,7 @@ def test_a_full_disk_leaves_nothing_behind(tmp_path: Path) -> None:
     assert len(open_image_cache(gray_source(), 150, 8, tmp_path).images) == 150
 
 
-def test_interrupted_decoding_continues_where_it_was_saved(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_decoding_continues_where_saved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """150 rows are three tasks; the second is saved when the interrupt comes."""
     monkeypatch.setattr(image_cache, "TASKS_PER_SAVE", 2)
     stop = Mock(side_effect=[None, KeyboardInterrupt])
@@ -106,9 +104,7 @@ def test_interrupted_decoding_continues_where_it_was_saved(
     assert names == ["bad.json", "checksums.json", "images.npy"]
 
 
-def test_room_is_needed_only_for_what_is_not_decoded(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_only_undecoded_images_need_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The first 64 rows, 1.9 of 6 MB, are on the disk when decoding continues."""
     monkeypatch.setattr(image_cache, "TASKS_PER_SAVE", 1)
     source = gray_source(delay=0.01, stamp="stamp")
@@ -168,9 +164,7 @@ def test_two_at_once_decode_once(tmp_path: Path) -> None:
     assert decoded(source) == list(range(200))
 
 
-def test_a_disk_too_small_is_refused_before_writing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_small_disk_is_refused_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """100 images of 8 x 8 pixels need 19,200 free bytes; 19,199 are refused."""
     source = gray_source()
     free_disk(monkeypatch, 19_199)

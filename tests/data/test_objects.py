@@ -92,9 +92,7 @@ def test_folders_of_a_store_whose_lists_have_none(store: FolderStore) -> None:
     assert len(google.list("sweeps")) == 3
 
 
-def test_a_name_that_leads_elsewhere_is_refused(
-    store: FolderStore, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_name_outside_is_refused(store: FolderStore, monkeypatch: pytest.MonkeyPatch) -> None:
     found = [FileInfo("photos/lab/a b/a/../../x", FileType.File, size=1)]
     monkeypatch.setattr(FolderStore, "get_file_info", lambda self, place: found)
     with pytest.raises(StorageError, match="it has an object '"):

@@ -26,9 +26,7 @@ def rich(files: TableFiles) -> DataSpec:
     return files.spec(tasks=["kind", "tags"], held_out=["tone"], multi_hot={"tags": "tags"})
 
 
-def test_each_node_downloads_a_set_once(
-    files: TableFiles, tmp_path: Path, store: FolderStore
-) -> None:
+def test_a_node_downloads_a_set_once(files: TableFiles, tmp_path: Path, store: FolderStore) -> None:
     """A set is the data set without its files."""
     here, node = (choose_root("s3://bucket/x", str(tmp_path / name)) for name in ("a", "b"))
     spec = rich(files)
@@ -47,9 +45,7 @@ def test_each_node_downloads_a_set_once(
     assert names == ["bad.json", "checksums.json", "images.npy", "labels.npz", "names.json"]
 
 
-def test_a_set_that_is_nowhere_is_named(
-    files: TableFiles, tmp_path: Path, store: FolderStore
-) -> None:
+def test_a_missing_set_is_named(files: TableFiles, tmp_path: Path, store: FolderStore) -> None:
     place = cache_folder(choose_root("s3://bucket/x", str(tmp_path)))
     name = "f" * 32
     with pytest.raises(StorageError, match=rf"s3://bucket/x/store/sets/{name} is not there"):

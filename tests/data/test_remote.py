@@ -130,9 +130,7 @@ def test_a_download_that_does_not_fit_leaves_nothing(
     assert [p.suffix for p in (tmp_path / "remote").iterdir()] == [".lock"]
 
 
-def test_an_object_that_was_replaced_is_downloaded_anew(
-    spec: DataSpec, files: Any, tmp_path: Path
-) -> None:
+def test_a_replaced_object_is_downloaded_anew(spec: DataSpec, files: Any, tmp_path: Path) -> None:
     first = fetched(spec, tmp_path)
     kinds = labels_of(spec.model_copy(update=first)).labels["kind"]
     files.frame["kind"] = files.frame["kind"].map({"a": "b", "b": "a"})
@@ -143,9 +141,7 @@ def test_an_object_that_was_replaced_is_downloaded_anew(
 
 
 @pytest.mark.slow
-def test_a_store_that_fails_for_a_moment_is_asked_again(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_a_failing_store_is_asked_again(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     failed: dict[str, int] = {}
 
     def fault(method: str, path: str) -> int | None:

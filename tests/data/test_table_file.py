@@ -61,9 +61,7 @@ BROKEN: dict[str, tuple[str | bytes, str]] = {
 
 
 @pytest.mark.parametrize(("content", "message"), BROKEN.values(), ids=BROKEN)
-def test_what_is_no_csv_is_refused_in_plain_words(
-    tmp_path: Path, content: str | bytes, message: str
-) -> None:
+def test_what_is_no_csv_is_refused(tmp_path: Path, content: str | bytes, message: str) -> None:
     path = tmp_path / "labels.csv"
     path.write_bytes(content if isinstance(content, bytes) else content.encode())
     with pytest.raises(DataError, match=message):
@@ -85,9 +83,7 @@ READ: dict[str, tuple[str, dict[str, Any], int]] = {
 
 
 @pytest.mark.parametrize(("content", "columns", "rows"), READ.values(), ids=READ)
-def test_files_of_other_programs_are_read(
-    tmp_path: Path, content: str, columns: dict[str, Any], rows: int
-) -> None:
+def test_files_of_others(tmp_path: Path, content: str, columns: dict[str, Any], rows: int) -> None:
     """Row numbers are those of a spreadsheet: a cell of two lines is in one row."""
     (tmp_path / "a.csv").write_text(content, newline="")
     (tmp_path / "b.csv").write_text(content, encoding="utf-16", newline="")

@@ -55,9 +55,7 @@ def test_interpreted_it_gives_the_views_of_torchs_operations() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("all_drawn", [True, False])
-def test_it_compiles_for_a_gpu(
-    all_drawn: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_compiles_for_gpu(all_drawn: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The interpreter accepts Python that Triton cannot compile, so this is compiled, too."""
     from triton.backends.compiler import GPUTarget
     from triton.compiler import ASTSource

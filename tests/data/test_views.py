@@ -197,9 +197,7 @@ def test_a_second_recipe_is_that_of_the_even_views_alone() -> None:
     ],
     ids=["default", "often refused", "wide", "never fits, narrow", "never fits, wide"],
 )
-def test_boxes_are_distributed_as_torchvision_draws_them(
-    scale: tuple[float, float], ratio: tuple[float, float]
-) -> None:
+def test_boxes_follow_torchvision(scale: tuple[float, float], ratio: tuple[float, float]) -> None:
     """Moments of sides and corners agree within 5 standard errors."""
     num_draws = 1500
     spec = ViewsSpec(crop_scale=scale, crop_ratio=ratio)

@@ -73,9 +73,7 @@ def test_page_is_self_contained(sweep: MakeSweep) -> None:
         ({"statuses": {3: "INTERRUPTED"}}, "trial-0003 interrupted; no reason was recorded"),
     ],
 )
-def test_every_kind_of_sweep_has_a_page(
-    sweep: MakeSweep, options: dict[str, Any], words: str
-) -> None:
+def test_every_sweep_has_a_page(sweep: MakeSweep, options: dict[str, Any], words: str) -> None:
     """Sweeps without a winner, without a search space or with missing values have a page too."""
     assert words in built(sweep(**options)).text
 

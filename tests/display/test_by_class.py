@@ -43,9 +43,7 @@ def test_each_class_has_its_recall_precision_and_most_frequent_error(sweep: Make
 
 
 @pytest.mark.parametrize(("count", "in_matrix"), [(15, 15), (20, 20), (21, 0)])
-def test_only_the_worst_of_many_classes_are_shown(
-    sweep: MakeSweep, count: int, in_matrix: int
-) -> None:
+def test_only_the_worst_of_many_classes_show(sweep: MakeSweep, count: int, in_matrix: int) -> None:
     """Class i has `count` items, and i of them are right, all of class 0. Codes replace names."""
     truth = [code for code in range(count) for _ in range(count)]
     answers = [code if i < code else 0 for code in range(count) for i in range(count)]

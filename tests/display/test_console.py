@@ -167,9 +167,7 @@ def test_characters_that_a_stream_lacks_are_replaced() -> None:
     assert stream.read() == "0.5 ?0.1\n"
 
 
-def test_the_last_line_of_a_terminal_has_the_standing_and_goes_at_the_end(
-    clock: SimpleNamespace, tty: io.StringIO
-) -> None:
+def test_the_last_line_is_the_standing_and_leaves(clock: SimpleNamespace, tty: io.StringIO) -> None:
     """The same lines as in a log stand above it. It is never wider than the terminal."""
     log = io.StringIO()
     for shown in (tty, log):

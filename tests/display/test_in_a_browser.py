@@ -79,9 +79,7 @@ def test_the_report_fits_the_screen_and_sorts(sweep: MakeSweep, width: int, sche
 
 
 @screens
-def test_shares_colour_the_matrix_and_ranks_the_lines(
-    sweep: MakeSweep, width: int, scheme: str
-) -> None:
+def test_shares_colour_matrix_and_ranks_lines(sweep: MakeSweep, width: int, scheme: str) -> None:
     two_fields = dict(list(SEARCH.items())[:2])
     results = predicted(sweep(points=POINTS, search=two_fields, tasks=["kind"]))
     path = build_report(results, ui_command="mlflow ui")
@@ -93,9 +91,7 @@ def test_shares_colour_the_matrix_and_ranks_the_lines(
 
 
 @screens
-def test_the_page_of_nearest_images_fits_the_screen(
-    tmp_path: Path, width: int, scheme: str
-) -> None:
+def test_a_page_of_nearest_images_fits_the_screen(tmp_path: Path, width: int, scheme: str) -> None:
     images = np.zeros((6, 16, 16, 3), np.uint8)
     found = [[Neighbour(i, f"{'long' * 30}/{i}.png", 0.5) for i in range(6)]]
     path = tmp_path / "page.html"

@@ -63,9 +63,7 @@ def test_commands_have_the_sweep_and_its_root_quoted_for_a_shell(sweep: MakeSwee
 
 
 @pytest.mark.parametrize(("repeats", "mark"), [(1, "¹"), (3, "")])
-def test_intervals_are_of_labels_whose_predictions_are_stored(
-    sweep: MakeSweep, repeats: int, mark: str
-) -> None:
+def test_intervals_need_stored_predictions(sweep: MakeSweep, repeats: int, mark: str) -> None:
     """600 of 1,000 items are right for the winner's trials, 400 for the others."""
     results = sweep(points=POINTS, repeats=repeats)
     for trial in results.trials:

@@ -64,9 +64,7 @@ def test_searched_sizes_are_told_for_all_trials(tmp_path: Path) -> None:
         ({"model.encoder.width": [16, 32], "model.head_dim": [16, 64], "train.lr": [0.1, 1]}, {}),
     ],
 )
-def test_counts_of_a_grid_are_those_of_its_trials(
-    tmp_path: Path, space: dict[str, list[Any]], raw: dict[str, Any]
-) -> None:
+def test_counts_of_a_grid(tmp_path: Path, space: dict[str, list[Any]], raw: dict[str, Any]) -> None:
     grid = {path: {"grid": values} for path, values in space.items()}
     search = {"sampler": "grid", "repeats": 2, "scheduler": "none"}
     spec = searching(grid, search, **raw)

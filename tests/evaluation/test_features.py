@@ -24,9 +24,7 @@ def network(network: Network) -> Network:
 
 
 @pytest.mark.parametrize("batch_size", [1, 4, 100])
-def test_rows_in_the_order_asked_for_whatever_the_batch(
-    network: Network, dataset: Dataset, batch_size: int
-) -> None:
+def test_rows_in_order_for_any_batch(network: Network, dataset: Dataset, batch_size: int) -> None:
     given = network, dataset.images, ROWS, VIEWS
     features_ND, *heads = (
         extract_features(*given, batch_size=batch_size, device=CPU, head=head)
@@ -78,9 +76,7 @@ def test_features_that_are_not_finite_end_the_trial() -> None:
         rankme(torch.tensor([[1.0, float("nan")]]))
 
 
-def test_without_tasks_validation_measures_the_rank_alone(
-    network: Network, dataset: Dataset
-) -> None:
+def test_without_tasks_validation_measures_rank_alone(network: Network, dataset: Dataset) -> None:
     """Images of the train split are not read."""
     unlabelled = replace(dataset, tasks=(), held_out=())
     expected = rankme(features_of(network, dataset, "val").features)

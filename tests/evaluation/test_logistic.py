@@ -148,9 +148,7 @@ def test_a_class_without_items_is_never_predicted(train: LabelledFeatures) -> No
 
 
 @pytest.mark.parametrize("where", ["train", "val"])
-def test_features_that_are_not_finite_are_an_error(
-    where: str, train: LabelledFeatures, val: LabelledFeatures
-) -> None:
+def test_infinite_features_fail(where: str, train: LabelledFeatures, val: LabelledFeatures) -> None:
     parts = {"train": train, "val": val}
     parts[where] = LabelledFeatures(parts[where].features.clone(), parts[where].labels)
     parts[where].features[1, 2] = math.inf

@@ -42,9 +42,7 @@ def predictions() -> stored.Predictions:
     return measurement.predictions(probes)
 
 
-def test_each_kind_has_its_known_items_truth_and_prediction(
-    predictions: stored.Predictions, tmp_path: Path
-) -> None:
+def test_known_items_truth_and_predictions(predictions: stored.Predictions, tmp_path: Path) -> None:
     stored.save_predictions(tmp_path / "p.npz", "abc", predictions)
     again = some(stored.load_predictions(tmp_path / "p.npz"))
     assert again.keys() == {("heldout", "colour"), ("test", "tags")}

@@ -102,9 +102,7 @@ def test_validate_reads_train_and_val_and_tasks_only(network: Network, dataset: 
         assert conftest.run_validate(network, other) != values
 
 
-def test_validate_reads_at_most_max_items_of_each_split_always_the_same(
-    network: Network, dataset: Dataset
-) -> None:
+def test_validate_reads_the_same_max_items_of_a_split(network: Network, dataset: Dataset) -> None:
     short: dict[str, Any] = {"short_probe": {"max_items": 20}}
     assert isinstance(dataset.images, conftest.RecordedImages)
     first = conftest.run_validate(network, dataset, **short)

@@ -104,9 +104,7 @@ def test_the_deviation_of_an_accuracy_is_that_of_its_resamples(n: int, right: in
     assert found == pytest.approx(drawn.std(), rel=0.015)
 
 
-def test_resamples_are_whole_follow_their_seed_and_fit_into_memory(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_resamples_are_whole_follow_a_seed_and_fit_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     counts = torch.cat([*resampled_counts(50, 200, seed=0)], dim=1)
     assert counts.shape == (50, 200)
     assert (counts.sum(dim=0) == 50).all()

@@ -34,9 +34,7 @@ def loss_of(logits: Tensor, y: Tensor) -> Tensor:
     return (each * (y != 255)).sum(dim=1).mean()
 
 
-def alone_with_torch(
-    train: LabelledFeatures, label: str, recipe: SGDProbeSpec, seed: int
-) -> list[Tensor]:
+def by_torch(train: LabelledFeatures, label: str, recipe: SGDProbeSpec, seed: int) -> list[Tensor]:
     """Returns weights [D + 1, C] after each epoch of nn.Linear and SGD on the known items."""
     y = train.labels[label]
     is_known = (y != 255).any(dim=1) if label == "looks" else y != -1
@@ -60,15 +58,13 @@ def alone_with_torch(
 
 @pytest.mark.parametrize("momentum", [0.0, 0.9])
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
-def test_each_probe_is_the_best_epoch_of_training_it_alone(
-    dtype: torch.dtype, momentum: float
-) -> None:
+def test_a_probe_is_the_best_epoch_of_training_alone(dtype: torch.dtype, momentum: float) -> None:
     train, val = make_data(0, dtype=dtype), make_data(1, dtype=dtype)
     recipe = RECIPE.model_copy(update={"momentum": momentum})
     best = trained(train, recipe, val=val)
     epochs = set()
     for label in LABELS:
-        weights = alone_with_torch(train, label, recipe, seed=3)
+        weights = by_torch(train, label, recipe, seed=3)
         kind = best[label].kind
         scores = [LinearProbe(kind, label, weight, "").score(val) for weight in weights]
         epoch = 1 + scores.index(max(scores))

@@ -66,9 +66,7 @@ def test_a_file_has_the_rows_of_the_python_interface(root: Path, tmp_path: Path)
     assert [p.name for p in tmp_path.iterdir()] == ["out.parquet"]
 
 
-def test_an_exported_folder_gives_the_same_file(
-    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_exports_embed_alike(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     exported, files = tmp_path / "exported", [tmp_path / "a.parquet", tmp_path / "b.parquet"]
     run(root, "export", "one", "--out", exported)
     for model, file in (("one", files[0]), (str(exported), files[1])):
@@ -117,9 +115,7 @@ def stop() -> Mock:
     return Mock(on_embed=Mock(side_effect=[None, KeyboardInterrupt]))
 
 
-def test_a_stopped_embedding_continues(
-    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_embedding_continues(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(embed, "BATCH_SIZE", 4)
     photos = tmp_path / "photos"
     photos.mkdir()
@@ -146,9 +142,7 @@ def test_a_stopped_embedding_continues(
     assert project.call_count == 3
 
 
-def test_the_nearest_images_are_those_of_all_pairs(
-    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_nearest_of_all_pairs(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("mtcon_ray.export.search.BLOCK", 5)
     photos, file = root.parent / "photos", tmp_path / "out.parquet"
     run(root, "embed", "one", photos, "--to", file)

@@ -21,9 +21,7 @@ from tests.data.test_decoding import encoded
     ("height", "width", "size"),
     [(50, 40, 50), (37, 61, 40), (500, 333, 80), (20, 13, 80), (1, 90, 16), (301, 203, 37)],
 )
-def test_pictures_become_square_as_in_the_store(
-    height: int, width: int, size: int, resize: Resize
-) -> None:
+def test_pictures_are_square_as_stored(height: int, width: int, size: int, resize: Resize) -> None:
     pixels = np.random.default_rng(0).integers(0, 256, (height, width, 3), dtype=np.uint8)
     ours = StoredResize(size, resize)(torch.from_numpy(pixels)[None])[0]
     stored = decode_image(encoded(Image.fromarray(pixels)), size, resize)
@@ -53,9 +51,7 @@ def test_exported_pictures_of_any_size_become_square(resize: Resize) -> None:
     ],
     ids=str,
 )
-def test_the_embedding_is_what_is_probed(
-    encoder: dict[str, object], method: dict[str, object]
-) -> None:
+def test_what_is_probed_is_embedded(encoder: dict[str, object], method: dict[str, object]) -> None:
     sections = {"views": {"size": 32}, "model": {"encoder": encoder}, "method": method}
     spec = parse_spec({"name": "a", **sections})
     made = METHODS[spec.method.name](spec.method, spec.problem(dict.fromkeys(spec.data.tasks, 3)))

@@ -178,9 +178,7 @@ def test_a_photograph_opened_as_the_page_says_has_the_features_of_the_evaluation
 
 
 @pytest.mark.slow
-def test_a_folder_says_what_it_holds_and_nothing_of_its_maker(
-    root: Path, opened: Evaluation, exported: Path
-) -> None:
+def test_a_folder_names_contents_not_maker(root: Path, opened: Evaluation, exported: Path) -> None:
     written = sorted(exported.iterdir())
     assert [path.name for path in written] == FILES
     assert len({path.stat().st_mode for path in written}) == 1
@@ -211,9 +209,7 @@ def test_an_export_is_a_start_for_another_training(root: Path, exported: Path) -
             assert torch.equal(value, network.encoder.state_dict()[key]), (weights, key)
 
 
-def test_weights_have_the_keys_of_torchvision(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_weights_have_torchvision_keys(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """As docs/export.md shows, only the classifier is missing, and nothing is left over."""
     torch.manual_seed(3)
     network = Network(ResNet18(ResNet18.Spec()), {})

@@ -84,9 +84,7 @@ class Loops:
 
 @repeatedly
 @given(B=items, V=views, D=widths, seed=seeds, k=st.integers(1, 20), beta=betas)
-def test_contrastive_forms_are_their_equations(
-    B: int, V: int, D: int, seed: int, k: int, beta: float
-) -> None:
+def test_contrastive_equations(B: int, V: int, D: int, seed: int, k: int, beta: float) -> None:
     """k may exceed the number of candidates; then all of them are used."""
     z, keys = random_rows(2, B, V, D, seed=seed)
     queue = random_rows(5, D, seed=seed + 1)
@@ -115,9 +113,7 @@ def test_contrastive_forms_are_their_equations(
 
 @repeatedly
 @given(B=items, V=views, D=widths, seed=seeds, beta=betas)
-def test_simsiam_and_barlow_forms_are_their_equations(
-    B: int, V: int, D: int, seed: int, beta: float
-) -> None:
+def test_simsiam_and_barlow_equations(B: int, V: int, D: int, seed: int, beta: float) -> None:
     p, h = random_rows(2, B, V, D, seed=seed)
     torch.manual_seed(seed)
     net, column_net = TemperatureNet(D).double(), TemperatureNet(B).double()
@@ -162,9 +158,7 @@ def test_targets_get_no_gradient(form: Form) -> None:
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("scale", [1e-4, 1.0, 1e3, 1e18])
 @pytest.mark.parametrize("form", FORMS)
-def test_losses_are_finite_whatever_the_scores(
-    form: Form, scale: float, dtype: torch.dtype
-) -> None:
+def test_losses_are_finite_for_all_scores(form: Form, scale: float, dtype: torch.dtype) -> None:
     """Neither the loss nor its gradient overflows."""
     net, z = phi(form, scale).to(dtype), rows_of(form).to(dtype).requires_grad_()
     adaptive = Adaptive(net, beta=1.0, form=form)

@@ -18,9 +18,7 @@ from tests.losses.cases import contrastive, random_rows
         (2, LabelSets(torch.full((3, 4), 255, dtype=torch.uint8), threshold=0.0)),
     ],
 )
-def test_a_batch_without_any_partner_gives_zero_and_zero_gradient(
-    V: int, relation: Relation
-) -> None:
+def test_a_batch_without_partners_gives_zero_and_zero_gradient(V: int, relation: Relation) -> None:
     z_BVD = random_rows(3, V, 4, seed=0).requires_grad_()
     loss = contrastive(z_BVD, relation, temperature=0.1)
     (gradient_BVD,) = torch.autograd.grad(loss, z_BVD)
@@ -29,9 +27,7 @@ def test_a_batch_without_any_partner_gives_zero_and_zero_gradient(
 
 
 @pytest.mark.parametrize("most_pairs", [0, 2**20])
-def test_autocast_reaches_neither_loss_nor_gradient(
-    most_pairs: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_no_loss_or_gradient_is_autocast(most_pairs: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(small_batch, "MOST_PAIRS", most_pairs)
     z_BVD = random_rows(8, 2, 16, seed=0).float().requires_grad_()
 

@@ -128,9 +128,7 @@ def test_rows_that_are_longer_than_units_have_room_or_are_shifted_row_by_row() -
 
 
 @pytest.mark.parametrize("room", [tiled_logsumexp.ROOM, NO_ROOM], ids=["tiles", "strips"])
-def test_memory_is_linear_in_the_batch(
-    room: dict[torch.dtype, float], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_memory_is_linear(room: dict[torch.dtype, float], monkeypatch: pytest.MonkeyPatch) -> None:
     """No operation in the losses and gradients of three heads returns a tensor of size N * N."""
     monkeypatch.setattr(tiled_logsumexp, "ROOM", room)
     monkeypatch.setattr(tiled_logsumexp, "ON_CPU", tiled_logsumexp.TILE**2)

@@ -41,9 +41,7 @@ def rows(form: Form) -> dict[str, Tensor]:
     {},  # the settings of the release
 ])  # fmt: skip
 @pytest.mark.parametrize("form", FORMS)
-def test_losses_are_the_public_function_s_with_the_spec_s_settings(
-    form: Form, given: dict[str, Any]
-) -> None:
+def test_losses_are_the_public_function_s_with_the_spec(form: Form, given: dict[str, Any]) -> None:
     method, z_by_head = make(form, **given), rows(form)
     queues = dict(zip(HEADS, method.queues.rows, strict=True)) if form == "moco" else None
     settings = {"beta": 1e-6 if form == "barlow" else 1e-4, **given}

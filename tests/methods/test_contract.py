@@ -104,9 +104,7 @@ def test_batch_norm_is_known_before_a_network_is_built(run: Trainer) -> None:
 
 
 @pytest.mark.parametrize("name", [*TRAINED, *slow(VARIANTS)])
-def test_losses_follow_the_golden_curve(
-    name: str, run: Trainer, request: pytest.FixtureRequest
-) -> None:
+def test_golden_losses(name: str, run: Trainer, request: pytest.FixtureRequest) -> None:
     """Ten steps on noise, in float64 so that rounding hardly matters.
 
     A change of the curve must be intended; --write-golden then writes the new one.
@@ -132,7 +130,5 @@ def test_losses_follow_the_golden_curve(
 
 @pytest.mark.slow
 @each_with_own_state
-def test_a_cut_training_ends_bit_equal_to_an_uncut_one(
-    name: str, store: Path, tmp_path: Path
-) -> None:
+def test_a_cut_training_ends_bit_equal_to_an_uncut(name: str, store: Path, tmp_path: Path) -> None:
     testing.check_resume(make_spec(name, steps=5), store, tmp_path)

@@ -39,9 +39,7 @@ def run_on_gpu(spec: RunSpec, store: Path, folder: Path) -> Trainer:
 
 
 @pytest.mark.parametrize(("name", "changes"), [*((name, {}) for name in EACH), *OTHER_STEPS])
-def test_a_step_never_waits_for_a_gpu(
-    name: str, changes: dict[str, Any], store: Path, tmp_path: Path
-) -> None:
+def test_no_step_waits(name: str, changes: dict[str, Any], store: Path, tmp_path: Path) -> None:
     """This includes labels, images, views, seeds and sums over steps."""
     run = run_on_gpu(with_values(make_spec(name), changes), store, tmp_path)
     for step in range(3):  # the first two steps choose algorithms and fill the allocator's cache

@@ -35,9 +35,7 @@ def test_epochs_count_as_one() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("encoder", "select"), [(ENCODERS[0], "last"), (ENCODERS[1], "best")])
-def test_the_encoder_is_probed_as_it_is_built(
-    encoder: dict[str, Any], select: str, tmp_path: Path
-) -> None:
+def test_an_encoder_stays_as_built(encoder: dict[str, Any], select: str, tmp_path: Path) -> None:
     spec = make_spec(encoder, evaluate={"bootstrap": 10, "select": select})
     run = start(spec, tmp_path / "store", tmp_path / "run")
     (only,) = run

@@ -200,9 +200,7 @@ def test_unknown_kinds_are_refused_without_any_plugin() -> None:
         spec_of(evaluate={"metrics": ["spread"]})
 
 
-def test_a_metric_is_tracked_for_the_labels_of_its_kinds(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_metric_is_tracked_for_its_kinds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """By name and label, also of held-out columns. A score that is not finite is left out."""
     data = {**specs.TINY["data"], "tasks": ["shape", "attributes"], "held_out": ["tilt"]}
     score = Mock(side_effect=[1.0, 2.0])

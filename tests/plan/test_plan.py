@@ -125,9 +125,7 @@ def test_early_stopping_that_is_known_shortens_the_hours() -> None:
 @pytest.mark.parametrize(
     ("resources", "kind"), [({"workers": 2}, (2, 0, 1)), ({"gpus": 0.5}, (2, 1, 1))]
 )
-def test_what_was_not_measured_has_no_wall_clock(
-    resources: dict[str, Any], kind: tuple[int, int, int]
-) -> None:
+def test_unmeasured_has_no_wall_time(resources: dict[str, Any], kind: tuple[int, int, int]) -> None:
     view = ClusterView("c", (NodeKind("node", *kind),))
     plan = plan_on(spec_of(resources=resources), view, rates=RATES)
     assert plan.device_hours is not None

@@ -14,9 +14,7 @@ from tests import specs
 
 
 @pytest.mark.parametrize(("device", "waits"), [("cpu", 0), ("cuda", 26)])
-def test_a_gpu_s_steps_are_waited_for(
-    device: str, waits: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_gpu_steps_are_awaited(device: str, waits: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each of the 26 steps is synchronised with a GPU before its time is taken."""
     waited: list[torch.device] = []
     times: list[float] = []

@@ -43,9 +43,7 @@ def test_a_taken_name_is_refused_with_the_line_that_resumes(tmp_path: Path, spec
         check(folder, spec, resume=False)
 
 
-def test_a_resume_finds_its_sweep_and_continues_no_accuracies_of_other_probes(
-    tmp_path: Path, spec: RunSpec
-) -> None:
+def test_a_resume_finds_its_sweep_and_mixes_no_probes(tmp_path: Path, spec: RunSpec) -> None:
     folder = begin(tmp_path, spec, "shoes-7")
     check(folder, spec)
     with pytest.raises(SweepError, match=r"no sweep 'shoes-8' .* did you mean 'shoes-7'\?"):
@@ -99,9 +97,7 @@ def test_a_resume_may_not_change_what_a_trial_is(tmp_path: Path, spec: RunSpec) 
 
 
 @pytest.mark.parametrize(("values", "grows"), [([0.1, 1, 3], True), ([0.1, 3], False)])
-def test_a_grid_may_get_more_values(
-    tmp_path: Path, spec: RunSpec, values: list[float], grows: bool
-) -> None:
+def test_a_grid_may_grow(tmp_path: Path, spec: RunSpec, values: list[float], grows: bool) -> None:
     space, search = "search.space.method.temperature", {"search.sampler": "grid"}
     given = with_values(spec, {**search, "search.num_trials": None, space: {"grid": [0.1, 1]}})
     refusal = pytest.raises(SweepError, match=r"With search\.start_from it learns from the trials")

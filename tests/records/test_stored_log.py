@@ -39,9 +39,7 @@ def segments(store: FolderStore) -> list[str]:
     return sorted(name.rpartition("/")[2] for name in store.names())
 
 
-def test_segments_are_joined_at_the_end(
-    store: FolderStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_segments_join(store: FolderStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A kill between the whole log and the removal changes nothing."""
     log = pushed(tmp_path / "log", ["a", "bc", "d"])
     log.push()  # nothing new

@@ -135,9 +135,7 @@ def test_a_tracking_server_that_nobody_answers_for_is_exit_1(shop: Shop, command
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_a_disk_too_small_for_the_store_is_refused(
-    shop: Shop, command: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_small_disk_is_refused(shop: Shop, command: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shutil, "disk_usage", lambda path: SimpleNamespace(free=10_000))
     says = (f"the disk of {shop.folder}/output", "GB free", "has 1e-05 GB", "data.store_size")
     shop.refuses(command, says=says)

@@ -21,9 +21,7 @@ def load(folder: Path, text: str, *overrides: str) -> RunSpec:
     return load_spec(folder / "spec.yaml", overrides)
 
 
-def test_a_plugin_s_section_needs_no_call_of_the_common_check(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_plugin_s_section_need_not_call_the_common_check(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(MTConSpec, "check", lambda *_: None)
     with pytest.raises(SpecError, match=r"data\.tasks must name a label for method mtcon"):
         parse_spec({**MINIMAL, "data": {"kind": "synthetic", "tasks": []}})

@@ -20,9 +20,7 @@ from mtcon_ray.spec.schedulers import ASHA, Halving, NoScheduler, SchedulerSpec
         (NoScheduler(), 9, 1, ()),
     ],
 )
-def test_rungs_of_a_trial(
-    spec: SchedulerSpec, epochs: int, every: int, rungs: tuple[int, ...]
-) -> None:
+def test_rungs(spec: SchedulerSpec, epochs: int, every: int, rungs: tuple[int, ...]) -> None:
     assert spec.rung_epochs(epochs, every) == rungs
 
 
@@ -44,9 +42,7 @@ def test_epochs_are_known_beforehand_unless_they_depend_on_values() -> None:
         ({"num_trials": 9, "scheduler": None}, "none"),
     ],
 )
-def test_early_stopping_that_is_not_named_begins_at_ten_trials(
-    search: dict[str, Any], name: str
-) -> None:
+def test_unnamed_early_stopping_begins_at_ten_trials(search: dict[str, Any], name: str) -> None:
     space = {"train.lr": {"uniform": [0.1, 1]}}
     spec = parse_spec({"name": "x", "search": {"space": space, **search}})
     assert spec.scheduler.name == name

@@ -52,9 +52,7 @@ def test_an_impossible_dimension_is_refused(kind: dict[str, Any], rule: str) -> 
         ({"grid": [[0.2, 1], ["a"]]}, [[0.2, 1], ["a"]], [0.2, [0.2], "a"]),
     ],
 )
-def test_what_a_dimension_contains(
-    kind: dict[str, Any], inside: list[Any], outside: list[Any]
-) -> None:
+def test_contained_values(kind: dict[str, Any], inside: list[Any], outside: list[Any]) -> None:
     made = dimension(**kind)
     assert [made.contains(v) for v in inside] == [True] * len(inside)
     assert [made.contains(v) for v in outside] == [False] * len(outside)

@@ -107,9 +107,7 @@ SELECTS = "the event log ends at epoch {0} and selects epoch {0}"
         (lambda folder: (folder / LAST).write_bytes(b"PK"), str(Path(LAST).parent), "not a whole"),
     ],
 )
-def test_each_damage_is_found(
-    folder: Path, damage: Callable[[Path], Any], where: str, problem: str
-) -> None:
+def test_each_damage(folder: Path, damage: Callable[[Path], Any], where: str, problem: str) -> None:
     damage(folder)
     [finding] = [f for f in found(folder) if f.where == where and problem in f.problem]
     assert finding.repair is None

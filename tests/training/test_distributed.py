@@ -137,9 +137,7 @@ def test_two_workers_exchange_gradients_flags_and_steps(pair: list[list[dict[str
 
 
 @pytest.mark.slow
-def test_two_workers_train_as_one_and_stop_together(
-    pair: list[list[dict[str, Any]]], tmp_path: Path
-) -> None:
+def test_two_workers_train_and_stop_alike(pair: list[list[dict[str, Any]]], tmp_path: Path) -> None:
     """One rank stops the run within an epoch, both resume; only the first evaluates and saves."""
     first, second = (run for _, run, _ in pair)
     for found in (first, second):

@@ -44,9 +44,7 @@ def names() -> list[str]:
     return sorted(Objects(URL).list())
 
 
-def test_the_two_newest_states_and_the_newest_network_stay(
-    store: FolderStore, tmp_path: Path
-) -> None:
+def test_two_newest_states_and_the_newest_network_stay(store: FolderStore, tmp_path: Path) -> None:
     process = Process(tmp_path, "00001.00001")
     for step in (5, 10, 1000):
         process.save("model.pt", step)
@@ -65,9 +63,7 @@ def test_the_two_newest_states_and_the_newest_network_stay(
     ]  # fmt: skip
 
 
-def test_a_process_that_outlives_its_driver_changes_nothing(
-    store: FolderStore, tmp_path: Path
-) -> None:
+def test_a_process_outliving_its_driver_changes_nothing(store: FolderStore, tmp_path: Path) -> None:
     old = Process(tmp_path, "00001.00001")
     old.save("last.pt", 5)
     new = Process(tmp_path, "00002.00001")

@@ -84,9 +84,7 @@ def test_val_has_the_same_share_of_each_class(tmp_path: Path, made: Made) -> Non
         ("stl10", f"{STL10}/train_X.bin", "138,240,000"),
     ],
 )
-def test_files_of_images_have_the_published_sizes(
-    tmp_path: Path, kind: str, file: str, size: str
-) -> None:
+def test_files_have_the_published_sizes(tmp_path: Path, kind: str, file: str, size: str) -> None:
     """Krizhevsky's page gives 30,730,000 bytes for a file of CIFAR-10.
 
     Files of images are measured when splits are read: `validate` then finds them.

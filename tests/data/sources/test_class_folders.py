@@ -109,9 +109,7 @@ def test_a_linked_class_is_refused(tmp_path: Path, target: str, packed: bool) ->
         labels(tmp_path / "linked.tar" if packed else images)
 
 
-def test_a_class_that_cannot_be_listed_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_unreadable_class_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     make(tmp_path, *SHAPES)
     real = os.scandir
 

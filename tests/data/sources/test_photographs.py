@@ -29,9 +29,7 @@ def in_folders(root: Path) -> Path:
 
 
 @pytest.mark.parametrize("make", [trees.celeba, in_folders, trees.kaggle])
-def test_all_packagings_of_celeba_are_the_same(
-    tmp_path: Path, make: Callable[[Path], Path]
-) -> None:
+def test_all_packagings_of_celeba_are_alike(tmp_path: Path, make: Callable[[Path], Path]) -> None:
     source = source_of("celeba", make(tmp_path))
     table = source.read_labels()
     assert source.missing() == []

@@ -54,9 +54,7 @@ def test_columns_of_label_sets_are_kept(files: Any) -> None:
         ({"stratify": ["kind"]}, "stratify must go with a random split, got column 'split'"),
     ],
 )
-def test_a_field_that_does_not_fit_the_csv_is_named(
-    files: Any, fields: dict[str, Any], message: str
-) -> None:
+def test_a_field_unlike_the_csv_is_named(files: Any, fields: dict[str, Any], message: str) -> None:
     """The message has the field, the value and the nearest name."""
     with pytest.raises(DataError, match=message):
         labels_of(files.spec(**fields))

@@ -136,9 +136,7 @@ def test_a_kill_between_model_and_last_costs_neither(
 
 
 @pytest.mark.parametrize("again", [0.1, 0.9])
-def test_a_damaged_checkpoint_leaves_the_best_network(
-    resumed: Resumed, tmp_path: Path, again: float
-) -> None:
+def test_damage_leaves_the_best_network(resumed: Resumed, tmp_path: Path, again: float) -> None:
     resumed.train(0.5, 0.4, 0.6, epochs=3, **BEST)
     (tmp_path / LAST_FILE).write_bytes(b"")
     resumed.train(again, 0.2, **BEST)

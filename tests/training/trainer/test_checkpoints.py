@@ -122,9 +122,7 @@ def test_only_the_first_worker_writes_or_waits_for_its_device(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_nothing_is_trained_after_the_epoch_of_a_rung(
-    start: Start, whole: Trainer, tmp_path: Path
-) -> None:
+def test_no_training_after_a_rung_s_epoch(start: Start, whole: Trainer, tmp_path: Path) -> None:
     cut = start(tmp_path, until=2)
     assert not cut.at_rung
     epochs = list(cut)
@@ -160,9 +158,7 @@ def test_a_damaged_checkpoint_costs_an_epoch_and_says_so(
     check_same_end(run, [epochs[0], *again], whole)
 
 
-def test_a_lost_best_network_starts_the_training_anew(
-    begin: Start, spec: RunSpec, tmp_path: Path
-) -> None:
+def test_a_lost_best_network_restarts_training(begin: Start, spec: RunSpec, tmp_path: Path) -> None:
     """The best epoch might not be trained again, so the training starts from scratch."""
     best = with_values(spec, {"evaluate.select": "best"})
     list(begin(tmp_path, best, should_stop=stop_before(2 * STEPS_PER_EPOCH)))

@@ -30,9 +30,7 @@ ACCURACIES = {
 }
 
 
-def test_an_epoch_yields_what_the_contract_names(
-    start: Start, spec: RunSpec, tmp_path: Path
-) -> None:
+def test_epochs_yield_what_the_contract_names(start: Start, spec: RunSpec, tmp_path: Path) -> None:
     """Every second epoch and the last one are evaluated."""
     epochs = list(start(tmp_path, with_values(spec, {"evaluate.every": 2})))
     last = checkpoint.load(tmp_path / "last.pt")
@@ -66,9 +64,7 @@ def test_gauges_are_asked_for_once_an_epoch_and_kept_where_finite(
     assert "cosine/positive" not in values
 
 
-def test_a_run_cut_again_and_again_ends_bit_equal(
-    start: Start, whole: Trainer, tmp_path: Path
-) -> None:
+def test_a_run_cut_often_ends_bit_equal(start: Start, whole: Trainer, tmp_path: Path) -> None:
     """Cut before the first step, between epochs, within epochs, and before the last step."""
     epochs: list[Progress] = []
     for steps in (0, 4, 1, 3, 3, 3):
@@ -123,9 +119,7 @@ def test_too_little_memory_names_batch_and_way_out(
         next(iter(run))
 
 
-def test_a_batch_larger_than_the_data_is_refused(
-    start: Start, spec: RunSpec, tmp_path: Path
-) -> None:
+def test_a_batch_larger_than_data_is_refused(start: Start, spec: RunSpec, tmp_path: Path) -> None:
     """The error comes before anything is written."""
     with pytest.raises(SpecError, match=r"batch_size must be at most the 70 examples, got 71"):
         start(tmp_path / "new", with_values(spec, {"train.batch_size": 71}))

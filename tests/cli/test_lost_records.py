@@ -24,19 +24,13 @@ def ask(folder: Path, *words: str) -> Result:
 @pytest.mark.parametrize(
     ("name", "content"),
     [
-        ("spec.yaml", b"search: 3"),
-        ("plan.json", b""),
-        ("plan.json", b"\xff"),
-        ("plan.json", b"[" * 100_000),
-        ("plan.json", b"[]"),
-        ("plan.json", 10**12),
-        ("plan.json", None),
-        ("events.jsonl", b"[" * 100_000 + b"\n"),
-        ("events.jsonl", None),
+        ("spec.yaml", b"search: 3"), ("plan.json", b""), ("plan.json", b"\xff"),
+        ("plan.json", b"[" * 100_000), ("plan.json", b"[]"), ("plan.json", 10**12),
+        ("plan.json", None), ("events.jsonl", b"[" * 100_000 + b"\n"), ("events.jsonl", None),
         ("events.jsonl", b'{"kind": "start", "params": [], "tags": {}, "time_ms": 1}\n'),
         ("events.jsonl", b'{"kind": "end", "status": "", "tags": {}, "trial": "trial-0000"}\n'),
     ],
-)
+)  # fmt: skip
 def test_damage_hides_no_other_sweep(folder: Path, name: str, content: bytes | int | None) -> None:
     """None stands for a folder in place of the file, a number for a file of so many bytes."""
     broken = shutil.copytree(folder, folder.with_name("broken-1"))

@@ -24,12 +24,10 @@ def table(**columns: str) -> TableFile:
 @pytest.mark.parametrize(
     ("text", "bits"),
     [
-        ("1 0 _ 1.0 0.0", [1, 0, UNKNOWN_BIT, 1, 0]),
-        ("True False TRUE false", [1, 0, 1, 0]),
-        ("yes No _", [1, 0, UNKNOWN_BIT]),
-        ("1 -1 _ -1.0", [1, 0, UNKNOWN_BIT, 0]),
+        ("1 0 _ 1.0 0.0", [1, 0, UNKNOWN_BIT, 1, 0]), ("True False TRUE false", [1, 0, 1, 0]),
+        ("yes No _", [1, 0, UNKNOWN_BIT]), ("1 -1 _ -1.0", [1, 0, UNKNOWN_BIT, 0]),
     ],
-)
+)  # fmt: skip
 def test_bits_have_many_spellings(text: str, bits: list[int]) -> None:
     assert read_bits(table(a=text), ["a"])[:, 0].tolist() == bits
 
@@ -59,14 +57,10 @@ def test_minus_one_beside_zero_is_refused(columns: dict[str, str], says: str) ->
 @pytest.mark.parametrize(
     ("names", "found"),
     [
-        ("a b nano", ""),
-        ("a ? - Unknown missing NaN", "? - Unknown missing NaN"),
-        ("0 1 2 -1", "-1"),
-        ("-1.0 a", "-1.0"),
-        ("1 -1", ""),
-        ("-2 -1 0 1", ""),
+        ("a b nano", ""), ("a ? - Unknown missing NaN", "? - Unknown missing NaN"),
+        ("0 1 2 -1", "-1"), ("-1.0 a", "-1.0"), ("1 -1", ""), ("-2 -1 0 1", ""),
     ],
-)
+)  # fmt: skip
 def test_class_names_that_stand_for_a_missing_label(names: str, found: str) -> None:
     assert cells.words_for_nothing(names.split()) == set(found.split())
 
@@ -74,14 +68,12 @@ def test_class_names_that_stand_for_a_missing_label(names: str, found: str) -> N
 @pytest.mark.parametrize(
     "names",
     [
-        ("1", "1.0", "01", "+1"),
-        ("10", "1e1", "010.00"),
+        ("1", "1.0", "01", "+1"), ("10", "1e1", "010.00"),
         ("caf\u00e9", "cafe\u0301", " CAFE\u0301"),
         ("boot", "boot\u200b", "\ufeffboot", "bo\u00adot"),
-        ("low heel", "low\u00a0heel", "low  heel", "Low\theel "),
-        ("\uff21", "A", "a"),
+        ("low heel", "low\u00a0heel", "low  heel", "Low\theel "), ("\uff21", "A", "a"),
     ],
-)
+)  # fmt: skip
 def test_spellings_of_one_name_are_found(names: tuple[str, ...]) -> None:
     """The names are shown so that a reader can tell them apart, with the first row of each."""
     codes = np.array([*range(len(names)), 0, -1])

@@ -36,19 +36,13 @@ def test_kinds_that_only_a_plugin_knows_have_the_common_fields(spec: RunSpec) ->
 @pytest.mark.parametrize(
     ("section", "value"),
     [
-        ("search", 5),
-        ("search", {"space": 5}),
-        ("tracking", {"uri": []}),
-        ("method", {"name": [1]}),
-        ("model", {"encoder": {"x": 1}}),
-        ("data", {"kind": 1}),
-        ("data", {"kind": "synthetic", "tasks": "shape", "held_out": []}),
-        ("seed", "x"),
+        ("search", 5), ("search", {"space": 5}), ("tracking", {"uri": []}),
+        ("method", {"name": [1]}), ("model", {"encoder": {"x": 1}}), ("data", {"kind": 1}),
+        ("data", {"kind": "synthetic", "tasks": "shape", "held_out": []}), ("seed", "x"),
         ("evaluate", {"probe": {"solver": "own"}}),
-        ("evaluate.probe.lr: unknown key", {"probe": {"solver": "lbfgs", "lr": 0.1}}),
-        ("train", 5),
+        ("evaluate.probe.lr: unknown key", {"probe": {"solver": "lbfgs", "lr": 0.1}}), ("train", 5),
     ],
-)
+)  # fmt: skip
 def test_a_damaged_field_is_named(section: str, value: Any, spec: RunSpec) -> None:
     raw = {**dump_spec(spec), section.partition(".")[0]: value}
     with pytest.raises(SpecError, match=rf"grid/spec\.yaml: {section}"):

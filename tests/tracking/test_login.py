@@ -32,22 +32,18 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.mark.parametrize(
     ("uri", "own", "trusted", "reason"),
     [
-        (SERVER, SERVER, "", None),
-        (f"{SERVER}:443/path", f"{SERVER.upper()}/other", "", None),
+        (SERVER, SERVER, "", None), (f"{SERVER}:443/path", f"{SERVER.upper()}/other", "", None),
         (SERVER, "", "", "names that address"),
         (SERVER, f"{SERVER}:8443", "", "names that address"),
         (SERVER, SERVER.replace("https", "http"), "", "names that address"),
         (SERVER, f"{SERVER}.evil.com", "", "names that address"),
-        (SERVER, "", f"{LOOPBACK} {SERVER}", None),
-        (LOOPBACK, LOOPBACK, "", None),
+        (SERVER, "", f"{LOOPBACK} {SERVER}", None), (LOOPBACK, LOOPBACK, "", None),
         (LOOPBACK, "http://127.0.0.1:5001", "", "names that address"),
         ("http://[::1]:5000", "http://[::1]:5000", "", None),
-        (PLAIN, PLAIN, "", "plain HTTP sends it in clear text"),
-        (PLAIN, PLAIN, PLAIN, None),
-        ("sqlite:////r/mlflow.db", "", "", None),
-        ("databricks://profile", "", "", None),
+        (PLAIN, PLAIN, "", "plain HTTP sends it in clear text"), (PLAIN, PLAIN, PLAIN, None),
+        ("sqlite:////r/mlflow.db", "", "", None), ("databricks://profile", "", "", None),
     ],
-)
+)  # fmt: skip
 def test_a_login_goes_to_addresses_of_the_user(
     monkeypatch: pytest.MonkeyPatch, uri: str, own: str, trusted: str, reason: str | None
 ) -> None:
@@ -152,22 +148,17 @@ def test_a_malformed_address_is_named(monkeypatch: pytest.MonkeyPatch, malformed
 @pytest.mark.parametrize(
     ("location", "uri", "is_refused"),
     [
-        ("https://evil/a", SERVER, True),
-        (f"{SERVER}/a", "sqlite:////r/mlflow.db", False),
-        ("mlflow-artifacts:/a", "http://evil", False),
-        ("mlflow-artifacts://evil/a", SERVER, True),
-        ("file:///home/me", "sqlite:////r/mlflow.db", True),
-        ("file:///home/me", SERVER, False),
-        ("s3://bucket/a", "http://evil", True),
-        ("s3://bucket/a", "databricks", False),
+        ("https://evil/a", SERVER, True), (f"{SERVER}/a", "sqlite:////r/mlflow.db", False),
+        ("mlflow-artifacts:/a", "http://evil", False), ("mlflow-artifacts://evil/a", SERVER, True),
+        ("file:///home/me", "sqlite:////r/mlflow.db", True), ("file:///home/me", SERVER, False),
+        ("s3://bucket/a", "http://evil", True), ("s3://bucket/a", "databricks", False),
         ("file:///r/mlartifacts/1/artifacts", "sqlite:////r/mlflow.db", False),
         ("/r/mlartifacts/1/artifacts", "http://evil", False),
         ("file:///r/mlartifacts/../.ssh", "http://evil", True),
         ("/r/mlartifacts?/../../home/me", "http://evil", True),
-        ("mlartifacts/1", "http://evil", True),
-        ("", "http://evil", True),
+        ("mlartifacts/1", "http://evil", True), ("", "http://evil", True),
     ],
-)
+)  # fmt: skip
 def test_files_of_runs_go_where_the_user_chose(
     monkeypatch: pytest.MonkeyPatch, location: str, uri: str, is_refused: bool
 ) -> None:

@@ -102,11 +102,8 @@ def guess_labels(columns: Mapping[str, Texts]) -> Labels:
     if bits := _columns_of_bits(columns):
         name = "attributes_" if "attributes" in columns else "attributes"
         sets[name] = bits
-    classes = {
-        c: len(texts)
-        for c, texts in columns.items()
-        if c not in (*sets, *bits) and _repeats(texts) and not _is_measure(texts)
-    }
+    rest = {c: texts for c, texts in columns.items() if c not in (*sets, *bits)}
+    classes = {c: len(t) for c, t in rest.items() if _repeats(t) and not _is_measure(t)}
     return Labels(classes, sets, separator)
 
 

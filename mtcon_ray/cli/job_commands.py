@@ -81,7 +81,7 @@ def submit(
     where = paths.choose_root(root)
     with suppress(StorageError):  # this machine may have no keys of the cluster's store
         refresh_names(where)
-    job = known.submit(stem, command, name=name, root=where, environment=environment)
+    job = known.submit(stem, command, name=name, root=where, env=environment)
     say(job.id if session.quiet else f"job {job.id}")
     session.say(f"results: {root or paths.DEFAULT_ROOT}, as the cluster's head sees it")
     session.say(f"dashboard: {known.address}/#/jobs/{job.id}")

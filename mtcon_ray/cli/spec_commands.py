@@ -206,14 +206,10 @@ def _prepared(spec: RunSpec, root: Path) -> Iterator[str]:
     _, about, found = _checked(spec)
     yield from (f"warning: {line}" for line in source.differences())
     yield from [f"{spec.data.kind} in {source.spec.root}", *about]
-    with options.display(sys.stderr) as console:
-        console.on_phase("reading the images' files")
+    with options.display(sys.stderr) as bar:
+        bar.on_phase("reading the images' files")
         dataset = open_dataset(
-            spec.data,
-            view_size=spec.views.size,
-            store=store,
-            progress=console.on_decode,
-            checked=found,
+            spec.data, view_size=spec.views.size, store=store, progress=bar.on_decode, checked=found
         )
     known = found.table.warnings
     yield from (f"warning: {line}" for line in dataset.table.warnings if line not in known)

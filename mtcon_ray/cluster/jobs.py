@@ -170,13 +170,7 @@ class Jobs:
         self._client = self._ask(lambda: retried(JobSubmissionClient, seconds, again))
 
     def submit(
-        self,
-        stem: str,
-        command: list[str],
-        *,
-        name: str | None,
-        root: Path,
-        environment: dict[str, Any],
+        self, stem: str, command: list[str], *, name: str | None, root: Path, env: dict[str, Any]
     ) -> Job:
         """Submits `command` as the next job `<sweep>-<n>` of a sweep, and returns the job.
 
@@ -203,7 +197,7 @@ class Jobs:
                 entrypoint=shlex.join([*command, "--name", name, *goes_on]),
                 submission_id=job_id,
                 metadata={"sweep": name},
-                runtime_env=environment,
+                runtime_env=env,
                 entrypoint_resources={"node:__internal_head__": 0.001},
             )
 

@@ -118,7 +118,7 @@ def load_comparison(
         raise SpecError(f"{path}: {explain(error, ComparisonSpec)}") from None
     if unknown := [title for title in only if title not in given.systems]:
         raise SpecError(f"no system {unknown[0]!r}; systems: {', '.join(given.systems)}")
-    sweeps = {t: _sweeps(given, t, path) for t in given.systems if t in only or not only}
+    sweeps = {t: _specs(given, t, path) for t in given.systems if t in only or not only}
     specs = {title: final for title, (final, _) in sweeps.items()}
     tuning = {title: tuned for title, (_, tuned) in sweeps.items() if tuned}
     check_equal(tuning, str(path))
@@ -152,9 +152,7 @@ def _check_claims(given: ComparisonSpec, specs: dict[str, run_spec.RunSpec], pat
                 )
 
 
-def _sweeps(
-    given: ComparisonSpec, title: str, path: Path
-) -> tuple[run_spec.RunSpec, Tuning | None]:
+def _specs(given: ComparisonSpec, title: str, path: Path) -> tuple[run_spec.RunSpec, Tuning | None]:
     """Returns the spec of a system's final trainings, and its sweeps of tuning, if it is tuned."""
     system, tune, raw = given.systems[title], given.tune, _raw(given, title)
     where, folder = f"{path}: systems.{title}", path.resolve().parent

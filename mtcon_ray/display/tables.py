@@ -31,13 +31,10 @@ class Table(NamedTuple):
 
     @classmethod
     def of(
-        cls,
-        columns: Mapping[str, Sequence[str]],
-        right: Collection[int] = (),
-        best: int | None = None,
+        cls, data: Mapping[str, Sequence[str]], right: Collection[int] = (), best: int | None = None
     ) -> Self:
         """Returns a table of columns by name."""
-        return cls(list(columns), list(zip(*columns.values(), strict=True)), right, best)
+        return cls(list(data), list(zip(*data.values(), strict=True)), right, best)
 
     def lines(self, columns: int | None = None) -> list[str]:
         """Returns the lines for a terminal of width `columns`, or of any width with None.

@@ -29,19 +29,17 @@ LOG2_E = 1 / math.log(2)
 ROOM = {torch.float32: 65.0, torch.float64: 600.0}
 
 
-def log_sums(z_HND: Tensor, inverse_temperature_H: Tensor) -> Tensor:
+def log_sums(z_HND: Tensor, inverse_H: Tensor) -> Tensor:
     """Returns every row's logsumexp, [H, N], in float32 or float64, for N of at least 2."""
-    x_HND = z_HND * inverse_temperature_H.sqrt()[:, None, None]
+    x_HND = z_HND * inverse_H.sqrt()[:, None, None]
     if exponents_fit(x_HND.square().sum(dim=2)):
         return _by_tiles(x_HND)
     return torch.cat([logits_HIN.logsumexp(dim=2) for _, logits_HIN in _strips(x_HND)], dim=1)
 
 
-def rows_gradient(
-    z_HND: Tensor, inverse_temperature_H: Tensor, logsumexp_HN: Tensor, u_HN: Tensor
-) -> Tensor:
+def rows_gradient(z_HND: Tensor, inverse_H: Tensor, logsumexp_HN: Tensor, u_HN: Tensor) -> Tensor:
     """Returns the gradient on z_HND, W z / t as above, of a gradient u_HN on logsumexp_HN."""
-    root_H11 = inverse_temperature_H.sqrt()[:, None, None]
+    root_H11 = inverse_H.sqrt()[:, None, None]
     x_HND = z_HND * root_H11
     if exponents_fit(x_HND.square().sum(dim=2)):
         return _gradient_by_tiles(x_HND, u_HN * torch.exp(-logsumexp_HN)) * root_H11

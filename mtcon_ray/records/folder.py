@@ -21,12 +21,10 @@ BEFORE_BEGIN = (FILE, "log", "weights", partial_of(Path(paths.SPEC_FILE)).name)
 FREE_ON_RESUME = ("resources", "tracking", "storage", *(f"search.{name}" for name in LIMITS))
 
 
-def check_folder(
-    folder: Path, spec: RunSpec, *, resume: bool, way_on: Callable[[Path], str]
-) -> None:
+def check_folder(folder: Path, spec: RunSpec, *, resume: bool, hint: Callable[[Path], str]) -> None:
     """Checks that a sweep can begin in a folder, or be resumed there.
 
-    `way_on` returns the command to resume the sweep in a folder. Raises SweepError if a new name is
+    `hint` returns the command to resume the sweep in a folder. Raises SweepError if a new name is
     taken. Raises SweepError if a resumed folder does not exist, began under another name, or has
     another spec, and for records without a spec.
     """
@@ -39,7 +37,7 @@ def check_folder(
     if not resume:
         if is_there:
             raise SweepError(
-                f"sweep {name!r} exists already under {among}; to continue it: {way_on(folder)}; "
+                f"sweep {name!r} exists already under {among}; to continue it: {hint(folder)}; "
                 "for a new one: give another --name"
             )
         return
@@ -104,11 +102,8 @@ def _extends_grid(stored: SearchSpec, given: SearchSpec) -> bool:
 def changes(stored: RunSpec, given: RunSpec, free: tuple[str, ...] = FREE_ON_RESUME) -> list[str]:
     """Returns the different fields with both values, except fields that begin as in `free`."""
     before, after = dump_spec(with_scheduler(stored)), dump_spec(with_scheduler(given, stored))
-    return [
-        f"{path}: {old!r} then, {new!r} now"
-        for path, old, new in differences(before, after)
-        if not path.startswith(free)
-    ]
+    found = (each for each in differences(before, after) if not each[0].startswith(free))
+    return [f"{path}: {old!r} then, {new!r} now" for path, old, new in found]
 
 
 @contextmanager

@@ -258,11 +258,8 @@ class SweepResults:
 
     def history(self) -> "DataFrame":
         """Returns a table with a row per trial and epoch: trial, epoch, and all metrics."""
-        return _frame(
-            {"trial": trial.name, "epoch": epoch, **metrics}
-            for trial in self.trials
-            for epoch, metrics in trial.reports
-        )
+        reports = ((t.name, *report) for t in self.trials for report in t.reports)
+        return _frame({"trial": name, "epoch": epoch, **found} for name, epoch, found in reports)
 
 
 def _frame(rows: Iterable[dict[str, Any]]) -> "DataFrame":

@@ -69,7 +69,7 @@ def run_sweep(
     folder = paths.sweep_folder(root, name)
     if not stored.fetch_sweep(folder) and not (resume or is_driven(folder)):
         remove_folder(folder, ignore_errors=True)  # a copy of a sweep that is not there any more
-    check_folder(folder, spec, resume=resume, way_on=way_on)
+    check_folder(folder, spec, resume=resume, hint=way_on)
     spec = with_scheduler(spec, load_recorded(folder / paths.SPEC_FILE) if resume else None)
     with ExitStack() as stack:
         stack.enter_context(claimed(folder))

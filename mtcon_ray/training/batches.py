@@ -29,31 +29,25 @@ class Batches:
     """
 
     def __init__(
-        self,
-        dataset: Dataset,
-        examples: Examples,
-        spec: RunSpec,
-        *,
-        device: torch.device,
-        ranks: Ranks,
+        self, dataset: Dataset, used: Examples, spec: RunSpec, *, device: torch.device, ranks: Ranks
     ) -> None:
         self.views, self.seed, self.ranks = spec.views, spec.seed, ranks
         self.batch_size = batch_size = spec.train.batch_size
-        self._examples = examples
-        self.steps_per_epoch = len(examples) // batch_size
+        self._examples = used
+        self.steps_per_epoch = len(used) // batch_size
         if self.steps_per_epoch == 0:
             raise SpecError(
-                f"train.batch_size must be at most the {len(examples)} examples, got {batch_size}"
+                f"train.batch_size must be at most the {len(used)} examples, got {batch_size}"
             )
         self._source_size = dataset.images.shape[1]
-        rows, share = np.unique(examples.rows_EP), spec.resources.gpu_share
+        rows, share = np.unique(used.rows_EP), spec.resources.gpu_share
         self._feed = ImageFeed(dataset.images, rows, device, share=share)
         self._columns = [
             {t: torch.from_numpy(column[t]).to(device) for t in dataset.tasks if t in column}
             for column in (dataset.table.labels, dataset.table.multi_hot)
         ]
         # Two epochs: the first images of the next are prefetched in an epoch's last step.
-        self._order = lru_cache(2)(partial(epoch_order, np.arange(len(examples)), self.seed))
+        self._order = lru_cache(2)(partial(epoch_order, np.arange(len(used)), self.seed))
 
     def __call__(self, step: int) -> tuple[Tensor, Batch]:
         """Returns this rank's views x_NCHW and the labels of the whole global batch.

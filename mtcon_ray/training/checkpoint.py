@@ -109,9 +109,7 @@ def reading(path: Path) -> Iterator[None]:
     except (torch.AcceleratorError, torch.OutOfMemoryError):
         raise  # errors of the device, not of the file
     except (KeyError, TypeError, ValueError, AttributeError, RuntimeError) as error:
-        raise CheckpointError(
-            f"checkpoint {path} was not written by this program: {_problem(error)}"
-        ) from None
+        raise CheckpointError(f"{path} is no checkpoint of mtcon-ray: {_problem(error)}") from None
 
 
 def _problem(error: Exception) -> str:

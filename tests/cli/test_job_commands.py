@@ -38,7 +38,7 @@ def test_a_spec_is_submitted_and_its_log_controls_no_terminal(
     (_, sent), given = cluster.submit.call_args
     assert sent == [*command, *quiet]
     assert (given["name"], given["root"]) == ("a", Path("/data/results"))
-    assert "*.py" in given["environment"]["excludes"]
+    assert "*.py" in given["env"]["excludes"]
     first = "small-1-1\n" if "-q" in options else "job small-1-1\n"
     assert result.stdout.startswith(first)
     assert result.stdout.endswith(LOG.replace("\x1b", "\\x1b") if followed else first)

@@ -33,7 +33,7 @@ def begin(root: Path, spec: RunSpec, name: str) -> Path:
 
 
 def check(folder: Path, spec: RunSpec, *, resume: bool = True) -> None:
-    check_folder(folder, spec, resume=resume, way_on=lambda f: f"resume {f.name}")
+    check_folder(folder, spec, resume=resume, hint=lambda f: f"resume {f.name}")
 
 
 def test_a_taken_name_is_refused_with_the_line_that_resumes(tmp_path: Path, spec: RunSpec) -> None:

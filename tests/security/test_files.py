@@ -74,7 +74,7 @@ def test_a_checkpoint_that_unpacks_without_end_is_refused(tmp_path: Path) -> Non
 )
 def test_a_checkpoint_without_its_parts_is_refused(tmp_path: Path, state: dict[str, Any]) -> None:
     torch.save({"format": 1, **state}, tmp_path / "odd.pt")
-    with pytest.raises(CheckpointError, match=r"odd\.pt was not written by this program"):
+    with pytest.raises(CheckpointError, match=r"odd\.pt is no checkpoint of mtcon-ray"):
         load_network(tmp_path / "odd.pt")
 
 

@@ -70,9 +70,7 @@ def test_no_write_follows_a_link_to_a_file(folder: Path, name: str, dangling: bo
 
 
 @pytest.mark.parametrize("name", [*WRITES, *BESIDE])
-def test_no_write_follows_a_link_to_a_folder_above_the_file(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, name: str
-) -> None:
+def test_no_write_follows_links(folder: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     """Not even a link that is made after the check."""
     (victims := folder.parents[1] / "victims").mkdir()
     (victims / "file").mkdir()

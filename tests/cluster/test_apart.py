@@ -133,6 +133,7 @@ def resumed(nodes: Nodes, head: str) -> str:
 
 
 def test_a_sweep_survives_head_and_disk(nodes: Nodes, bucket: ObjectStore, tmp_path: Path) -> None:
+    """It goes on after the loss of the head and its disk."""
     driver = begun(nodes, bucket, 3)
     images = next(name for name in bucket.names() if name.endswith("images.npy"))
     assert bucket.reads(images) == 2, "each node fetches the images once"

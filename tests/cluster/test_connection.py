@@ -131,9 +131,7 @@ def test_a_file_without_exactly_one_cluster_is_refused(text: str, found: str, vi
     assert not re.search(r"object at 0x|\n", str(told.value))
 
 
-def test_a_cluster_that_scales_is_known_by_the_file_that_its_head_names(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_scaling_cluster_is_in_its_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without the file only the nodes of now are known, and the error says what to do."""
     (tmp_path / "cluster.yaml").write_text(AUTOSCALING)
     nodes = [{"Alive": True, "Resources": {"CPU": 4.0}}, {"Alive": False, "Resources": {}}]

@@ -88,6 +88,7 @@ def test_ray_is_used_from_an_empty_folder(base: Path, monkeypatch: pytest.Monkey
 
 
 def test_relative_paths_hold_in_other_folders(base: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Paths of variables, away from the user's folder."""
     monkeypatch.chdir(base)
     given = {
         "RAY_TMPDIR": "~sessions",  # no home folder: Ray takes it as it is

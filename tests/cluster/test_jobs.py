@@ -98,6 +98,7 @@ def test_the_token_is_sent_and_a_wrong_one_is_told(
 
 @pytest.mark.parametrize("token", ["SECRET\nsecond", "SECRET\u00e9", "SECRET\x01"])
 def test_no_token_is_shown(token: str, dashboard: str, give_token: Callable[[str], None]) -> None:
+    """These tokens fit into no header."""
     give_token(token)
     told = run("list", "--cluster", "--address", dashboard, "-v")
     assert told.exit_code == 2

@@ -36,9 +36,7 @@ def test_a_node_that_registers_late_is_waited_for(
     assert services.get_node is get_node
 
 
-def test_the_raylet_is_told_the_ports_of_its_agents_and_does_not_wait_for_them(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_raylet_is_told_agents_ports(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Else it waits 15 s for each agent, and then ends."""
     given: dict[str, int] = {}
     process: Any = SimpleNamespace(poll=lambda: None)

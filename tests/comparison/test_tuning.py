@@ -120,6 +120,7 @@ def test_final_seeds_are_none_of_those_of_tuning(load: Load) -> None:
     ],
 )  # fmt: skip
 def test_errors_come_before_training(load: Load, changes: dict[str, Any], message: str) -> None:
+    """What is wrong is found before the first training."""
     with pytest.raises(SpecError, match=message):
         load(**{**FEW, **changes})
 

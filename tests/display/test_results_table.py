@@ -117,9 +117,7 @@ def test_a_narrow_leaderboard_shows_everything(columns: int) -> None:
         ("learned", ("learned", "equal", "fixed"), None),
     ],
 )
-def test_a_winner_at_an_end_of_the_tried_values_is_warned_of(
-    best: Any, tried: Sequence[Any], words: str | None
-) -> None:
+def test_winners_at_an_end_are_doubted(best: Any, tried: Sequence[Any], words: str | None) -> None:
     path = "method.temperature"
     trials = [
         trial_of(number, 8, {"val/accuracy": 0.9 if value == best else 0.5}, params={path: value})

@@ -71,9 +71,7 @@ def test_a_probe_reaches_scikit_learn_s_minimum_of_the_penalised_cross_entropy(
     assert found.numpy() == pytest.approx(expected, rel=0, abs=1e-4)
 
 
-def test_each_label_has_the_penalty_that_is_best_on_val(
-    train: LabelledFeatures, val: LabelledFeatures, fitted: Fit
-) -> None:
+def test_best_penalty_by_label(train: LabelledFeatures, val: LabelledFeatures, fitted: Fit) -> None:
     """The choice agrees with probes fitted at each penalty alone."""
     alone = [fit(train, NUM_CLASSES, [penalty]).probes for penalty in PENALTIES]
     for label, found in fitted.probes.items():

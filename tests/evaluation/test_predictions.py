@@ -43,6 +43,7 @@ def predictions() -> stored.Predictions:
 
 
 def test_known_items_truth_and_predictions(predictions: stored.Predictions, tmp_path: Path) -> None:
+    """Each kind has them."""
     stored.save_predictions(tmp_path / "p.npz", "abc", predictions)
     again = some(stored.load_predictions(tmp_path / "p.npz"))
     assert again.keys() == {("heldout", "colour"), ("test", "tags")}

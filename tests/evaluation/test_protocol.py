@@ -103,6 +103,7 @@ def test_validate_reads_train_and_val_and_tasks_only(network: Network, dataset: 
 
 
 def test_validate_reads_the_same_max_items_of_a_split(network: Network, dataset: Dataset) -> None:
+    """At most so many of each split, and always the same."""
     short: dict[str, Any] = {"short_probe": {"max_items": 20}}
     assert isinstance(dataset.images, conftest.RecordedImages)
     first = conftest.run_validate(network, dataset, **short)

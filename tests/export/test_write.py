@@ -161,10 +161,8 @@ def test_what_is_exported_is_what_was_evaluated(
 
 
 @pytest.mark.slow
-def test_a_photograph_opened_as_the_page_says_has_the_features_of_the_evaluation(
-    opened: Evaluation, exported: Path, tmp_path: Path
-) -> None:
-    """Decoded at reduced size, and turned as its EXIF orientation says."""
+def test_the_page_s_code_gives_features(opened: Evaluation, exported: Path, tmp_path: Path) -> None:
+    """A photograph has the features of the evaluation, decoded smaller and turned as in EXIF."""
     pixels = np.random.default_rng(0).integers(0, 256, (40, 60, 3), dtype=np.uint8)
     lying = Image.Exif()
     lying[ExifTags.Base.Orientation] = 6
@@ -179,6 +177,7 @@ def test_a_photograph_opened_as_the_page_says_has_the_features_of_the_evaluation
 
 @pytest.mark.slow
 def test_a_folder_names_contents_not_maker(root: Path, opened: Evaluation, exported: Path) -> None:
+    """It says what it holds, and nothing of its maker."""
     written = sorted(exported.iterdir())
     assert [path.name for path in written] == FILES
     assert len({path.stat().st_mode for path in written}) == 1

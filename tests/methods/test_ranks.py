@@ -49,6 +49,7 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, dict[str, T
 @pytest.mark.slow
 @pytest.mark.parametrize("case", [*WHOLE, *CHUNKED])
 def test_two_workers_agree_with_one(case: str, pair: list[dict[str, dict[str, Tensor]]]) -> None:
+    """And with each other."""
     expected = updated(case, ALONE)
     first, second = (found[case] for found in pair)
     assert first.keys() == expected.keys()

@@ -126,6 +126,7 @@ def test_early_stopping_that_is_known_shortens_the_hours() -> None:
     ("resources", "kind"), [({"workers": 2}, (2, 0, 1)), ({"gpus": 0.5}, (2, 1, 1))]
 )
 def test_unmeasured_has_no_wall_time(resources: dict[str, Any], kind: tuple[int, int, int]) -> None:
+    """What was not measured has no wall clock."""
     view = ClusterView("c", (NodeKind("node", *kind),))
     plan = plan_on(spec_of(resources=resources), view, rates=RATES)
     assert plan.device_hours is not None

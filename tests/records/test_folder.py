@@ -44,6 +44,7 @@ def test_a_taken_name_is_refused_with_the_line_that_resumes(tmp_path: Path, spec
 
 
 def test_a_resume_finds_its_sweep_and_mixes_no_probes(tmp_path: Path, spec: RunSpec) -> None:
+    """It continues no accuracies of other probes."""
     folder = begin(tmp_path, spec, "shoes-7")
     check(folder, spec)
     with pytest.raises(SweepError, match=r"no sweep 'shoes-8' .* did you mean 'shoes-7'\?"):

@@ -127,9 +127,8 @@ def test_a_driver_whose_sweep_was_taken_writes_nothing_more(drive: Drive) -> Non
         assert local(third.open_log()) == local(other)
 
 
-def test_a_driver_that_could_not_renew_its_claim_looks_before_it_writes(
-    drive: Drive, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_driver_without_claim_looks_first(drive: Drive, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It could not renew its claim, and looks before it writes."""
     log = begun(drive())
     monkeypatch.setattr(stored, "RENEW_SECONDS", 1e6)
     monkeypatch.setattr(stored, "UNSURE_SECONDS", -1.0)
@@ -138,9 +137,8 @@ def test_a_driver_that_could_not_renew_its_claim_looks_before_it_writes(
         log.append(start("trial-0000"))
 
 
-def test_a_driver_that_notices_at_its_end_removes_nothing_of_the_next(
-    drive: Drive, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_late_driver_removes_nothing(drive: Drive, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It notices only at its end that another has taken over."""
     first = drive()
     begun(first)
     first._ending.set()  # its thread hangs

@@ -92,9 +92,8 @@ def test_a_resume_writes_no_spec_through_a_link(folder: Path, home: Path, name: 
 
 @pytest.mark.parametrize("name", ["spec.yaml", "plan.json", "events.jsonl", "lock"])
 @pytest.mark.parametrize("how", ["link", "pipe"])
-def test_a_read_shows_no_file_from_elsewhere_and_other_sweeps_stay_visible(
-    folder: Path, home: Path, name: str, how: str
-) -> None:
+def test_a_read_shows_no_file_from_elsewhere(folder: Path, home: Path, name: str, how: str) -> None:
+    """Other sweeps stay visible."""
     write_sweep(folder.with_name("mine-1"))
     (folder / name).unlink(missing_ok=True)
     if how == "link":

@@ -194,10 +194,8 @@ def test_deleted_is_not_missing(
 @pytest.mark.parametrize(
     ("workers", "problems"), [(2, 0), ([1, 2], 0), (1, 1)], ids=["two", "elastic", "one"]
 )
-def test_a_stopped_trial_of_several_workers_may_have_the_network_of_a_later_probe(
-    folder: Path, workers: int | list[int], problems: int
-) -> None:
-    """They train on while Tune stops them."""
+def test_a_network_of_a_later_probe(folder: Path, workers: int | list[int], problems: int) -> None:
+    """A stopped trial of several workers may have it: they train on while Tune stops them."""
     raw = yaml.safe_load((folder / "spec.yaml").read_text())
     raw["resources"]["workers"] = workers
     (folder / "spec.yaml").write_text(yaml.safe_dump(raw))

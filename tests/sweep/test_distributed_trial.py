@@ -111,9 +111,7 @@ LOST_LINE = (
     ],
     ids=["lost", "two-errors", "task", "preempted"],
 )
-def test_lost_workers_are_told_in_one_line(
-    failures: dict[int, Exception], reason: str, preempted: bool
-) -> None:
+def test_line_on_lost_workers(failures: dict[int, Exception], reason: str, preempted: bool) -> None:
     end = _ending_of(WorkerGroupError("[Rank 1 Error Snippet]:\nTraceback", failures))
     assert end == {"lost": reason, "preempted": preempted, "done": True}
 

@@ -21,9 +21,8 @@ SEARCH = {"space": {"method.temperature": {"uniform": [0.1, 1]}}, "num_trials": 
 SPEC = parse_spec({**specs.TINY, "name": "tiny", "search": SEARCH})
 
 
-def test_at_the_limit_running_trials_are_finished_and_no_other_begins(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_at_the_limit_no_new_trial_begins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Running trials are finished."""
     now = 0.0
     monkeypatch.setattr("mtcon_ray.sweep.driver.time.monotonic", lambda: now)
     driver = Simulation(tmp_path, some_spec(max_hours=2), most=2).driver()

@@ -233,6 +233,7 @@ def test_a_trial_that_waits_for_its_place_is_not_ended(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("of_both", [(Trial.RUNNING, Trial.PENDING), (Trial.TERMINATED,) * 2])
 def test_a_sweep_stops_if_no_trial_is_placed(of_both: tuple[str, str], tmp_path: Path) -> None:
+    """The time counts since one ran or none waited."""
     sweep = Sweep(tmp_path)
     sweep.driver.spec = with_values(sweep.driver.spec, {"resources.gpus": 2})
     both = [sweep.trial(f"trial-000{n}", status) for n, status in enumerate(of_both)]

@@ -60,9 +60,8 @@ def test_each_listed_fraction_has_a_whole_batch(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_the_tracking_server_is_asked_after_the_labels_and_before_the_images(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_mlflow_is_asked_after_the_labels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And before the images are opened."""
     opened = Mock(side_effect=AssertionError)
     monkeypatch.setattr("mtcon_ray.sweep.preparation.open_dataset", opened)
     nowhere = {"uri": "http://127.0.0.1:9"}  # a port that nothing listens on

@@ -96,9 +96,8 @@ def metrics(results: SweepResults) -> list[Any]:
     ]  # fmt: skip
 
 
-def test_a_sweep_goes_on_elsewhere_without_its_disk_and_its_data(
-    store: FolderStore, spec_of: SpecOf, tmp_path: Path
-) -> None:
+def test_a_sweep_goes_on_without_disk(store: FolderStore, spec_of: SpecOf, tmp_path: Path) -> None:
+    """It goes on elsewhere, without its disk and its data."""
     whole = run(spec_of(), root=tmp_path / "path")
     first, second = Mock(Callbacks), Mock(Callbacks)
     first.on_report.side_effect = [*[None] * (EPOCHS + 1), KilledError]

@@ -99,6 +99,7 @@ def test_the_first_step_that_is_not_finite_is_named(tmp_path: Path) -> None:
 
 
 def test_an_impossible_capture_is_logged(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """The training does without."""
     run = training(make_spec("mtcon"), tmp_path, "run", graph=True)
 
     def read(output: MethodOutput) -> None:

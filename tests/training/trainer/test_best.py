@@ -67,10 +67,8 @@ def resumed(
 
 @pytest.mark.parametrize("again", [0.1, 0.9])
 @pytest.mark.parametrize("before", [(0.5, 0.4, 0.3, 0.6, 0.2), (0.5, 0.4, 0.3, 0.2, 0.2)])
-def test_between_two_checkpoints_model_and_value_stay_of_one_network(
-    resumed: Resumed, before: tuple[float, ...], again: float
-) -> None:
-    """Killed after epoch 5, before any checkpoint is due."""
+def test_network_and_value_agree(resumed: Resumed, before: tuple[float, ...], again: float) -> None:
+    """They are of one network between checkpoints: killed after epoch 5, before any is due."""
     resumed.train(*before, epochs=5, **BEST)
     assert resumed.train(again, **BEST).done
     assert sorted(resumed.log) == [1, 2, 3, 4, 5, 6]

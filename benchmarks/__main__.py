@@ -46,8 +46,11 @@ def main() -> None:
     named = ", ".join((*STAGES, *ONLY_WHEN_NAMED, GPU, *PROGRAMS))
     parser.add_argument("stages", nargs="*", metavar="STAGE", help=named)
     parser.add_argument("--cpu", action="store_true", help="`gpu ranks`: two ranks on the CPU")
+    parser.add_argument("--gpu", action="store_true", help="the same as `gpu` before the names")
     options = parser.parse_args()
     names = options.stages or list(STAGES)
+    if options.gpu:
+        names = [GPU, *options.stages]
     if options.cpu and names != [GPU, "ranks"]:
         parser.error("--cpu is an option of `gpu ranks` alone")
     if names[0] == GPU:

@@ -15,6 +15,7 @@ from stored learning curves.
 
 import json
 import math
+import os
 from collections.abc import Callable, Generator, Iterator
 from contextlib import ExitStack, nullcontext
 from functools import partial
@@ -40,7 +41,8 @@ from mtcon_ray.sweep.trainable import ReusedTrainable
 from mtcon_ray.sweep.trial import Assignment, reports, trial_device
 from mtcon_ray.training.trainer import Progress, Trainer
 
-PHOTOS = Path(__file__).parents[2] / "shared" / "data" / "fashion_shoes"
+SHARED = Path(__file__).parents[2] / "shared" / "data" / "fashion_shoes"
+PHOTOS = Path(os.environ.get("MTCON_RAY_PHOTOS", SHARED))
 TEMPERATURES = (0.02, 0.029, 0.041, 0.058, 0.083, 0.119, 0.169, 0.241, 0.344, 0.491, 0.7, 1.0)
 FIELD = "method.temperature"
 SEARCH_SEEDS = range(5)

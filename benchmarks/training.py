@@ -17,6 +17,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.utils.data import DataLoader
@@ -196,13 +197,22 @@ class Numbered(TorchDataset[tuple[Tensor, int]]):
         return self.photographs[index], index
 
 
-def supcontrast(like: Trainer, dataset: Dataset) -> Iterator[None]:
-    """Runs the peer, an epoch per `next`. Starts from a copy of the run's network."""
+def supcontrast(
+    like: Trainer,
+    dataset: Dataset,
+    images: list[bytes] | np.ndarray | None = None,
+    dtype: torch.dtype | None = None,
+) -> Iterator[None]:
+    """Runs the peer, an epoch per `next`. Starts from a copy of the run's network.
+
+    `images` are those of the train rows, by default the data set's. `dtype` is autocast's.
+    """
     network = deepcopy(like.network).to(memory_format=torch.contiguous_format)
     optimizer = torch.optim.SGD(network.parameters(), lr=0.01, momentum=0.9, weight_decay=1e-4)
     rows, device = dataset.table.rows("train"), like.device
     labels = {t: torch.from_numpy(dataset.table.labels[t][rows]) for t in dataset.tasks}
-    photographs = Photographs(dataset.images[rows], TwoCrops(recipe(like.spec.views)))
+    images = dataset.images[rows] if images is None else images
+    photographs = Photographs(images, TwoCrops(recipe(like.spec.views)))
     loader = DataLoader(
         Numbered(photographs),
         like.spec.train.batch_size,
@@ -217,7 +227,9 @@ def supcontrast(like: Trainer, dataset: Dataset) -> Iterator[None]:
             x_NCHW = views_BVCHW.flatten(0, 1).to(device, non_blocking=True)
             found = {t: labels[t][index_B].to(device, non_blocking=True) for t in dataset.tasks}
             optimizer.zero_grad()
-            peer_loss(network, x_NCHW, found).backward()
+            with torch.autocast(device.type, dtype=dtype, enabled=dtype is not None):
+                loss = peer_loss(network, x_NCHW, found)
+            loss.backward()
             optimizer.step()
         finish(device)
         yield
@@ -238,13 +250,25 @@ def _sum_of_losses(z_by_task: dict[str, Tensor], labels: dict[str, Tensor]) -> T
 
 def network_alone(like: Trainer, num_views: int) -> None:
     """Runs encoder and heads forward and backward on a batch repeatedly, without a loss."""
-    size, rows, device = like.spec.views.size, 2 * like.spec.train.batch_size, like.device
-    x_NCHW = torch.randn(rows, 3, size, size, device=device)
-    x_NCHW = x_NCHW.contiguous(memory_format=torch.channels_last)
-    dtype = like.learner.autocast_dtype
-    for _ in range(num_views // rows):
-        with torch.autocast(device.type, dtype=dtype, enabled=dtype is not None):
-            z_by_head = like.learner.forward(x_NCHW)
-        torch.stack([z_ND.float().sum() for z_ND in z_by_head.values()]).sum().backward()
-        like.network.zero_grad()
-    finish(device)
+    x_NCHW = random_views(like)
+    for _ in range(num_views // len(x_NCHW)):
+        network_step(like, x_NCHW, like.learner.forward)
+    finish(like.device)
+
+
+def random_views(like: Trainer) -> Tensor:
+    """Returns a batch of two views per item, [N, 3, size, size] in channels_last."""
+    size, rows = like.spec.views.size, 2 * like.spec.train.batch_size
+    x_NCHW = torch.randn(rows, 3, size, size, device=like.device)
+    return x_NCHW.contiguous(memory_format=torch.channels_last)
+
+
+def network_step(
+    like: Trainer, x_NCHW: Tensor, forward: Callable[[Tensor], dict[str, Tensor]]
+) -> None:
+    """Runs encoder and heads forward and backward; `forward` returns the rows of the heads."""
+    device, dtype = like.device, like.learner.autocast_dtype
+    with torch.autocast(device.type, dtype=dtype, enabled=dtype is not None):
+        z_by_head = forward(x_NCHW)
+    torch.stack([z_ND.float().sum() for z_ND in z_by_head.values()]).sum().backward()
+    like.network.zero_grad()

@@ -131,7 +131,7 @@ def measure(num_images: int = 2048, rounds: int = 5) -> str:
 
 def peers(decoded: np.ndarray, spec: ViewsSpec) -> dict[str, Callable[[], None]]:
     """Returns an epoch of each peer: torchvision from JPEG and decoded images, and lightly."""
-    encoded, twice = [_jpeg(image) for image in decoded], TwoCrops(recipe(spec))
+    encoded, twice = [jpeg(image) for image in decoded], TwoCrops(recipe(spec))
     found = {
         "torchvision, decoding JPEG": loading(Photographs(encoded, twice), BATCH),
         "torchvision, decoded images": loading(Photographs(decoded, twice), BATCH),
@@ -207,7 +207,8 @@ def loading(photographs: Photographs, batch: int) -> Callable[[], None]:
     return run
 
 
-def _jpeg(image: np.ndarray) -> bytes:
+def jpeg(image: np.ndarray) -> bytes:
+    """Returns an image as a JPEG file of quality 90."""
     buffer = io.BytesIO()
     Image.fromarray(image).save(buffer, "JPEG", quality=90)
     return buffer.getvalue()

@@ -22,7 +22,7 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import fmean
@@ -60,22 +60,29 @@ class Job:
     temperatures: tuple[float, ...] = (0.05, 0.1, 0.2, 0.5)
     epochs: int = 4
     size: int = 40
+    encoder: str = "small"
     width: int = 8
+    """Width of the small encoder."""
     head_dim: int = 32
     batch_size: int = 64
     lr: float = 0.2
     at_once: int = 2
+    cpus: int = 1
+    gpus: float = 0.0
+    """Share of a GPU for each trial."""
 
 
 class Trial(NamedTuple):
     """A trial with its temperature, its accuracy on val, and three times in Unix seconds.
 
-    `began` is the start of its first step, `trained` the end of its last epoch.
+    `began` is the start of its first step, `first` the end of its first epoch, `trained` of its
+    last one.
     """
 
     temperature: float
     accuracy: float
     began: float
+    first: float
     trained: float
     ended: float
 
@@ -157,12 +164,15 @@ def table(runs: dict[str, list[Command]], job: Job) -> str:
     return f"{markdown(header, rows)}\n\nWinners: {'; '.join(winners)} (aim: {AIM:g} for a trial)"
 
 
-def run_sweep(job: Job, folder: Path) -> Command:
-    """Runs our command in an empty folder, and reads the times from its event log."""
+def run_sweep(job: Job, folder: Path, extra: Mapping[str, str] | None = None) -> Command:
+    """Runs our command in an empty folder, and reads the times from its event log.
+
+    `extra` has further variables of the environment.
+    """
     # JSON is YAML.
     (folder / "job.yaml").write_text(json.dumps(spec_of(job)), encoding="utf-8")
     command = ("mtcon_ray", "sweep", str(folder / "job.yaml"))
-    began, ended = _run((*command, "--root", str(folder), "--name", NAME))
+    began, ended = _run((*command, "--root", str(folder), "--name", NAME), extra)
     sweep = sweep_folder(folder, NAME)
     steps = (pd.read_csv(job.csv)["split"] == "train").sum() // job.batch_size
     trials, events = [], by_trial(read_events(event_file(sweep)))
@@ -173,8 +183,8 @@ def run_sweep(job: Job, folder: Path) -> Command:
             steps * job.batch_size / each.metrics[metrics.IMAGES_PER_SECOND] for each in reports
         ]
         *before, last = [each.time_ms / 1000 for each in reports]
-        first, trained = before[0] - training[0], before[-1] + training[-1]
-        trials.append(Trial(result.params[FIELD], result.value, first, trained, last))
+        times = before[0] - training[0], before[0], before[-1] + training[-1], last
+        trials.append(Trial(result.params[FIELD], result.value, *times))
     return Command(began, ended, tuple(trials))
 
 
@@ -182,6 +192,9 @@ def spec_of(job: Job) -> dict[str, Any]:
     """Returns the job as a spec of this project."""
     views = {"crop_scale": [0.4, 1.0], "brightness": 0.2, "contrast": 0.2, "hue": 0.02,
              "saturation": 0.2, "grayscale": 0.0}  # fmt: skip
+    is_small = job.encoder == "small"
+    encoder = {"name": job.encoder, **({"width": job.width} if is_small else {})}
+    fast = {"precision": "bfloat16", "compile": "graphs"}
     return {
         "name": NAME,
         "data": {
@@ -192,14 +205,14 @@ def spec_of(job: Job) -> dict[str, Any]:
             "split_column": "split",
         },
         "views": {"size": job.size, **views},
-        "model": {"encoder": {"name": "small", "width": job.width}, "head_dim": job.head_dim},
+        "model": {"encoder": encoder, "head_dim": job.head_dim},
         "method": {"name": "mtcon", "weighting": "equal"},
         "train": {
             "epochs": job.epochs,
             "warmup_epochs": 1,
             "batch_size": job.batch_size,
             "lr": job.lr,
-            "precision": "float32",
+            **(fast if job.gpus else {"precision": "float32"}),
         },
         # Only after the last epoch, as in the script.
         "evaluate": {"every": job.epochs},
@@ -209,24 +222,24 @@ def spec_of(job: Job) -> dict[str, Any]:
             "max_concurrent": job.at_once,
             "scheduler": {"name": "none"},
         },
-        "resources": {"cpus": 1},
+        "resources": {"cpus": job.cpus, "gpus": job.gpus},
     }
 
 
-def run_script(job: Job, folder: Path) -> Command:
+def run_script(job: Job, folder: Path, extra: Mapping[str, str] | None = None) -> Command:
     """Runs the peer in an empty folder, and reads the times from its trials' reports."""
     (folder / "job.json").write_text(json.dumps(asdict(job)), encoding="utf-8")
-    began, ended = _run(("benchmarks.peers.winner_script", str(folder / "job.json")))
+    began, ended = _run(("benchmarks.peers.winner_script", str(folder / "job.json")), extra)
     results = json.loads((folder / "results.json").read_text())
-    names = ("temperature", "val_accuracy", "began", "trained", "ended")
+    names = ("temperature", "val_accuracy", "began", "first", "trained", "ended")
     trials = [Trial(*(result[name] for name in names)) for result in results]
     assert len(trials) == len(job.temperatures)
     return Command(began, ended, tuple(trials))
 
 
-def _run(command: Sequence[str]) -> tuple[float, float]:
+def _run(command: Sequence[str], extra: Mapping[str, str] | None) -> tuple[float, float]:
     """Runs a module as a command, and returns its start and end in Unix seconds."""
-    environment = {**os.environ, **quiet_environment()}
+    environment = {**os.environ, **quiet_environment(), **(extra or {})}
     for elsewhere in ("MLFLOW_TRACKING_URI", "RAY_ADDRESS"):
         environment.pop(elsewhere, None)
     began = time.time()

@@ -3,6 +3,7 @@
 It needs only the core, without Ray, MLflow and Optuna, and a GPU. `ranks --cpu` needs no GPU.
 """
 
+import json
 import sys
 import traceback
 from collections.abc import Callable, Sequence
@@ -12,9 +13,9 @@ from time import monotonic, perf_counter
 
 import torch
 
-from benchmarks.gpu import processes, ranks, speed, values
+from benchmarks.gpu import limits, peers, processes, ranks, speed, values, winner
 from benchmarks.gpu.bench import Bench, Lines, cache_folder
-from benchmarks.machine import NO_GPU
+from benchmarks.machine import NO_GPU, gpu
 from benchmarks.table import markdown
 
 ROWS: dict[str, Callable[[Bench], Lines]] = {
@@ -32,16 +33,21 @@ ROWS: dict[str, Callable[[Bench], Lines]] = {
     "memory": speed.memory,
     "ranks": ranks.ranks,
     "compile": speed.compiling,
-    "speed": speed.speed,
+    "speed": limits.speed,
+    "network": limits.network,
     "sharing": processes.sharing,
+    "peers": peers.peers,
+    "winner": winner.winner,
 }
+# Rows that take minutes, because they compile or compare with other programs.
+ONLY_WHEN_NAMED = ("network", "peers", "winner")
 HEADER = ("row", "result", "seconds")
 # No line starts after this many seconds: the whole run must end within eight minutes.
 LIMIT = 420
 
 
 def main(names: Sequence[str], *, on_cpu: bool = False) -> bool:
-    """Prints the rows of these names, or all rows. Returns False if a row failed.
+    """Prints the rows of these names, or all that take no minutes. Returns False if one failed.
 
     `on_cpu` takes the CPU in the place of the GPU.
     """
@@ -54,28 +60,56 @@ def main(names: Sequence[str], *, on_cpu: bool = False) -> bool:
             cache_folder(),
             half="bfloat16" if is_fast else "float16",
         )
-        return measure(names or tuple(ROWS), bench, has_gpu=has_gpu or on_cpu)
+        rows = names or [row for row in ROWS if row not in ONLY_WHEN_NAMED]
+        return measure(rows, bench, has_gpu=has_gpu or on_cpu)
 
 
 def measure(names: Sequence[str], bench: Bench, *, has_gpu: bool, limit: float = LIMIT) -> bool:
-    """Prints the rows, as not run without a GPU. Returns False if a line failed."""
+    """Prints the rows, as not run without a GPU. Returns False if a line failed.
+
+    No line starts after `limit` seconds. The next call with the same rows, device and torch then
+    prints the finished lines again, and measures the others.
+    """
     header, rule = markdown(HEADER, []).splitlines()
     print(f"{header}\n{rule}", flush=True)
-    begin, failed = monotonic(), 0
+    finished = Finished(bench, names)
+    begin, failed, late = monotonic(), 0, 0
     for row in names:
         if not has_gpu:
             show(row, NO_GPU, "")
             continue
         for what, do in ROWS[row](bench):
-            if monotonic() - begin > limit:
-                show(f"{row}: {what}", f"not run: {limit:g} s are over; name the row", "")
-                continue
-            failed += not one_line(f"{row}: {what}", do)
+            name = f"{row}: {what}"
+            if name in finished.lines:
+                show(*finished.lines[name])
+            elif monotonic() - begin > limit:
+                late += 1
+                show(name, f"not run: {limit:g} s are over; the same command continues", "")
+            else:
+                failed += not one_line(name, do, finished)
+    if not late:
+        finished.path.unlink(missing_ok=True)
     return not failed
 
 
-def one_line(name: str, do: Callable[[], str]) -> bool:
-    """Prints a line. Returns False if it failed, after its traceback on standard error."""
+class Finished:
+    """The lines of a call in a file, for the next call with the same rows, device and torch."""
+
+    def __init__(self, bench: Bench, names: Sequence[str]) -> None:
+        self.path = bench.kept / "lines.json"
+        self.call = [*names, gpu(), str(bench.device), torch.__version__]
+        kept = json.loads(self.path.read_text()) if self.path.exists() else {}
+        self.lines: dict[str, list[str]] = kept["lines"] if kept.get("call") == self.call else {}
+
+    def add(self, *cells: str) -> None:
+        """Keeps a line by its name, the first cell."""
+        self.lines[cells[0]] = list(cells)
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        self.path.write_text(json.dumps({"call": self.call, "lines": self.lines}))
+
+
+def one_line(name: str, do: Callable[[], str], finished: Finished) -> bool:
+    """Prints a line, and keeps it. Returns False if it failed, after its traceback."""
     begin, is_good = perf_counter(), True
     try:
         result = do()
@@ -83,7 +117,10 @@ def one_line(name: str, do: Callable[[], str]) -> bool:
         traceback.print_exc(file=sys.stderr)
         reason = str(error).strip().partition("\n")[0]
         result, is_good = f"failed: {type(error).__name__}: {reason}", False
-    show(name, result, f"{perf_counter() - begin:.1f}")
+    cells = name, result, f"{perf_counter() - begin:.1f}"
+    show(*cells)
+    if is_good:
+        finished.add(*cells)
     torch.cuda.empty_cache()
     return is_good
 

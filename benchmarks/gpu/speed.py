@@ -6,10 +6,9 @@ import shutil
 import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import partial
+from functools import cache, partial
 from time import perf_counter, sleep
 
-import numpy as np
 import torch
 from torch.autograd import DeviceType  # type: ignore[attr-defined]  # in no stub of torch's
 from torch.profiler import ProfilerActivity, profile
@@ -17,17 +16,13 @@ from torch.profiler import ProfilerActivity, profile
 from benchmarks.gpu.bench import Bench, Lines
 from benchmarks.gpu.values import check
 from benchmarks.machine import finish
-from benchmarks.training import network_alone
-from benchmarks.views import make_all
 from mtcon_ray.base.paths import LAST_FILE, MODEL_FILE
 from mtcon_ray.data.batch import send
 from mtcon_ray.errors import OutOfMemoryError
 from mtcon_ray.evaluation.probe import LabelledFeatures
 from mtcon_ray.evaluation.protocol import Evaluation, Measurement
 from mtcon_ray.training import step_graph
-from mtcon_ray.training.trainer import Trainer
 
-PROFILED = 3  # steps
 # Bytes of the device that the training of too large a batch may use.
 TOO_LITTLE = 2 * 2**30
 # Relative difference allowed between the mean losses of the first steps in half precision.
@@ -95,17 +90,33 @@ def _sent(bench: Bench) -> str:
 
 
 def _copy(bench: Bench) -> str:
+    return f"{copy_rate(bench) / 1e12:.2f} TB/s, read and written"
+
+
+@cache
+def copy_rate(bench: Bench) -> float:
+    """Returns the bytes per second that a copy in the device's memory reads and writes."""
     source = torch.zeros(bench.elements, device=bench.device)
     goal = torch.zeros_like(source)
-    rate = 2 * source.nbytes / seconds_each(lambda: goal.copy_(source), bench)
-    return f"{rate / 1e12:.2f} TB/s, read and written"
+    return 2 * source.nbytes / seconds_each(lambda: goal.copy_(source), bench)
 
 
 def _product(bench: Bench) -> str:
-    side = math.isqrt(bench.elements) // 2
-    x = torch.zeros(side, side, device=bench.device, dtype=getattr(torch, bench.half))
-    rate = 2 * side**3 / seconds_each(lambda: x @ x, bench)
-    return f"{rate / 1e12:.0f} TFLOP/s, {side} x {side}"
+    return f"{product_rate(bench) / 1e12:.0f} TFLOP/s, {side_of(bench)} x {side_of(bench)}"
+
+
+def side_of(bench: Bench) -> int:
+    """Returns the side of the timed square matrices."""
+    return math.isqrt(bench.elements) // 2
+
+
+@cache
+def product_rate(bench: Bench) -> float:
+    """Returns the operations per second of a product of matrices, a sum and a factor each one."""
+    side = side_of(bench)
+    # Random values: a product of zeros takes less power, so the clock of the GPU is higher.
+    x = torch.randn(side, side, device=bench.device).to(getattr(torch, bench.half))
+    return 2 * side**3 / seconds_each(lambda: x @ x, bench)
 
 
 def seconds_each(do: Callable[[], object], bench: Bench) -> float:
@@ -261,40 +272,19 @@ def on_host(labelled: LabelledFeatures) -> LabelledFeatures:
     return LabelledFeatures(labelled.features.cpu(), labels)
 
 
-def speed(bench: Bench) -> Lines:
-    """Times a training's steps, next to the encoder and its heads alone and the views alone."""
-    for size in bench.sizes:
-        for batch_size in bench.batches:
-            for how in bench.compile:
-                name = f"{size} px, batch {batch_size}, compile {how}"
-                yield name, partial(_speed, bench, size, batch_size, how)
+def kernel_seconds(do: Callable[[], object], bench: Bench, *, of_cpu: bool) -> tuple[int, float]:
+    """Returns the launches of a call, of kernels or of graphs, and its kernels' seconds.
 
-
-def _speed(bench: Bench, size: int, batch_size: int, how: str) -> str:
-    spec = bench.spec(size=size, batch_size=batch_size, train__compile=how)
-    with messages(step_graph.log) as fell_back:
-        run = bench.run(spec, f"speed-{size}-{batch_size}-{how}")
-        bench.warm(run)
-    num_views = 2 * batch_size
-    step = seconds_each(run._train_step, bench)
-    launches, busy = profiled(run)
-    encoder = seconds_each(partial(network_alone, run, num_views), bench)
-    stored = torch.from_numpy(np.array(run.dataset.images[:batch_size])).to(bench.device)
-    views = seconds_each(partial(make_all, stored, spec.views, batch_size), bench)
-    return (
-        f"{num_views / step:,.0f} views/s, {1e3 * step:.2f} ms a step, {launches:.0f} launches, "
-        f"GPU busy {100 * busy / step:.0f} %; the encoder alone {num_views / encoder:,.0f}, "
-        f"the views alone {num_views / views:,.0f}"
-        f"{''.join(f'; {message}' for message in fell_back)}"
-    )
-
-
-def profiled(run: Trainer) -> tuple[float, float]:
-    """Returns the launches of a step, of kernels or of graphs, and its kernels' seconds."""
-    with profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]) as found:
-        for _ in range(PROFILED):
-            run._train_step()
-        finish(run.device)
+    `of_cpu` also records the operations on the CPU, without which launches are not counted. A call
+    with many steps then takes minutes to analyse. On a CPU both are 0.
+    """
+    if bench.device.type != "cuda":
+        do()
+        return 0, 0.0
+    activities = [ProfilerActivity.CUDA, *([ProfilerActivity.CPU] if of_cpu else [])]
+    with profile(activities=activities) as found:
+        do()
+        finish(bench.device)
     averages = found.key_averages()
     launches = sum(each.count for each in averages if each.key.startswith(LAUNCHES))
     # An operation on the CPU and a range of operations have the time of their kernels, too.
@@ -303,4 +293,4 @@ def profiled(run: Trainer) -> tuple[float, float]:
         for each in averages
         if each.device_type != DeviceType.CPU and not each.is_user_annotation
     )
-    return launches / PROFILED, microseconds / PROFILED / 1e6
+    return launches, microseconds / 1e6

@@ -3,9 +3,10 @@
 `python -m benchmarks.peers.winner_script JOB.json` runs the job in the file and writes the trials'
 results as a list to `results.json` in the same folder. As in the guides:
 
-- Ray Tune runs a function per trial, with Optuna's search, in processes with a single CPU.
-- A DataLoader decodes the images by PIL and augments them by torchvision. It has no workers, since
-  they would compete with the training for the CPU.
+- Ray Tune runs a function per trial, with Optuna's search, each in a process.
+- A DataLoader decodes the images by PIL and augments them by torchvision. It has a worker per CPU
+  if the trial has a GPU. Otherwise workers would compete with the training for the CPU.
+- On a GPU the network is trained in bfloat16 by autocast.
 - The losses are SupContrast's, a loss per task. SGD uses momentum, a warm-up and a cosine.
 - scikit-learn's LogisticRegression probes the encoder once, after the training.
 - MLflow logs an epoch's metrics to SQLite. The driver creates database and experiment, because
@@ -37,7 +38,7 @@ from sklearn.preprocessing import StandardScaler
 from torch import Tensor, nn
 from torch.optim.lr_scheduler import OneCycleLR
 from torch.utils.data import DataLoader, Dataset
-from torchvision import transforms
+from torchvision import models, transforms
 
 from benchmarks.losses import TEMPERATURE, supcontrast_loss
 from mtcon_ray.models.encoders.small import Small
@@ -89,10 +90,15 @@ class TwoViews:
 class Network(nn.Module):
     """The encoder, and a projection head per task."""
 
-    def __init__(self, width: int, head_dim: int, tasks: list[str]) -> None:
+    def __init__(self, job: dict[str, Any]) -> None:
         super().__init__()
-        self.encoder = Small(Small.Spec(width=width))
-        width = self.encoder.width
+        head_dim, tasks = job["head_dim"], job["tasks"]
+        if job["encoder"] == "small":
+            self.encoder: nn.Module = Small(Small.Spec(width=job["width"]))
+            width = self.encoder.width
+        else:
+            net = models.get_model(job["encoder"])
+            width, net.fc, self.encoder = net.fc.in_features, nn.Identity(), net
         self.heads = nn.ModuleDict(
             {
                 task: nn.Sequential(nn.Linear(width, width), nn.ReLU(), nn.Linear(width, head_dim))
@@ -102,22 +108,27 @@ class Network(nn.Module):
 
     def forward(self, x_NCHW: Tensor) -> dict[str, Tensor]:
         """Returns unit rows [N, head_dim] by task."""
-        h_ND = self.encoder(x_NCHW)
+        on_gpu = x_NCHW.device.type == "cuda"
+        with torch.autocast(x_NCHW.device.type, torch.bfloat16, enabled=on_gpu):
+            h_ND = self.encoder(x_NCHW)
+        h_ND = h_ND.float()
         return {task: F.normalize(head(h_ND), dim=1) for task, head in self.heads.items()}
 
 
 def train(config: dict[str, Any], job: dict[str, Any]) -> None:
     """Trains and probes a temperature; a Tune trainable."""
-    torch.set_num_threads(1)
+    torch.set_num_threads(job["cpus"])
     torch.manual_seed(0)
     setup_mlflow(config, tracking_uri=job["tracking"], experiment_name=EXPERIMENT)
+    device = torch.device("cuda" if job["gpus"] else "cpu")
     loader = DataLoader(
         Photographs(job, "train", TwoViews(job["size"])),
         batch_size=job["batch_size"],
         shuffle=True,
         drop_last=True,
+        **workers(job),
     )
-    network = Network(job["width"], job["head_dim"], job["tasks"])
+    network = Network(job).to(device)
     optimizer = torch.optim.SGD(network.parameters(), lr=job["lr"], momentum=0.9, weight_decay=1e-4)
     schedule = OneCycleLR(
         optimizer,
@@ -127,12 +138,13 @@ def train(config: dict[str, Any], job: dict[str, Any]) -> None:
         pct_start=1 / job["epochs"],
         cycle_momentum=False,
     )
-    began = time.time()
+    began = first = time.time()
     for epoch in range(job["epochs"]):
         losses = []
         for x_B2CHW, labels in loader:
-            z_by_task = network(x_B2CHW.flatten(0, 1))
-            loss = multitask_loss(z_by_task, labels, config["temperature"])
+            z_by_task = network(x_B2CHW.flatten(0, 1).to(device, non_blocking=True))
+            known = {task: each.to(device, non_blocking=True) for task, each in labels.items()}
+            loss = multitask_loss(z_by_task, known, config["temperature"])
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()
@@ -140,15 +152,23 @@ def train(config: dict[str, Any], job: dict[str, Any]) -> None:
             losses.append(loss.item())
         values = {"loss": float(np.mean(losses)), "lr": optimizer.param_groups[0]["lr"]}
         mlflow.log_metrics(values, step=epoch + 1)
+        first = time.time() if epoch == 0 else first
     trained = time.time()
     accuracies = probe(network.encoder, job)
     mlflow.log_metrics(accuracies, step=job["epochs"])
     with TemporaryDirectory() as folder:
         torch.save(network.state_dict(), Path(folder, "model.pt"))
-        times = {"began": began, "trained": trained, "ended": time.time()}
+        times = {"began": began, "first": first, "trained": trained, "ended": time.time()}
         checkpoint = tune.Checkpoint.from_directory(folder)
         tune.report({**accuracies, **times}, checkpoint=checkpoint)
     mlflow.end_run()
+
+
+def workers(job: dict[str, Any]) -> dict[str, Any]:
+    """Returns a DataLoader's options: workers for a GPU, none without one."""
+    if not job["gpus"]:
+        return {}
+    return {"num_workers": job["cpus"], "persistent_workers": True, "pin_memory": True}
 
 
 def multitask_loss(
@@ -185,8 +205,10 @@ def encode(
     size = job["size"]
     plain = transforms.Compose([transforms.Resize((size, size)), transforms.ToTensor(), NORMALIZE])
     photographs = Photographs(job, split, plain)
+    device = next(encoder.parameters()).device
+    loader = DataLoader(photographs, batch_size=256, **workers(job))
     with torch.no_grad():
-        parts = [encoder(x_NCHW) for x_NCHW, _ in DataLoader(photographs, batch_size=256)]
+        parts = [encoder(x_NCHW.to(device)).cpu() for x_NCHW, _ in loader]
     return torch.cat(parts).numpy(), photographs.labels
 
 
@@ -200,8 +222,9 @@ def main() -> None:
     ray.init(include_dashboard=False)
     temperatures = job["temperatures"]
     grid = [{"temperature": temperature} for temperature in temperatures]
+    resources = {"cpu": job["cpus"], "gpu": job["gpus"]}
     tuner = tune.Tuner(
-        tune.with_resources(tune.with_parameters(train, job=job), {"cpu": 1}),
+        tune.with_resources(tune.with_parameters(train, job=job), resources),
         param_space={"temperature": tune.choice(temperatures)},
         tune_config=tune.TuneConfig(
             metric="val_accuracy",

@@ -1,15 +1,20 @@
 """Rows of `python -m benchmarks gpu`, on a CPU in the place of the GPU."""
 
 import re
+from functools import partial
+from math import inf
 from pathlib import Path
+from shutil import make_archive
+from time import sleep
 
 import pytest
 import torch
 
 from benchmarks.__main__ import main
-from benchmarks.gpu import ranks
+from benchmarks.gpu import ranks, rows
 from benchmarks.gpu.bench import Bench
 from benchmarks.gpu.rows import measure
+from tests.tables import write_table
 
 pytestmark = pytest.mark.slow
 
@@ -20,8 +25,10 @@ def on_cpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Bench:
     monkeypatch.setattr(torch.cuda, "set_sync_debug_mode", lambda mode: None)
     return Bench(
         torch.device("cpu"), tmp_path, tmp_path / "kept", encoder="small", sizes=(16,),
-        batches=(8,), methods=("mtcon",), num_images=60, compile=("none",), seconds=0.0,
-        elements=64, processes=(1, 2), warm_up=1,
+        batches=(8,), networks=(("small", 16, 8),), methods=("mtcon",), num_images=60,
+        compile=("none",), seconds=0.0, elements=64, processes=(1, 2), warm_up=1,
+        winner={"epochs": 2, "at_once": 2, "temperatures": (0.1, 0.5), "size": 16,
+                "encoder": "small", "cpus": 1, "gpus": 0, "batch_size": 16},
     )  # fmt: skip
 
 
@@ -32,6 +39,50 @@ def test_rows_on_a_cpu(on_cpu: Bench, capsys: pytest.CaptureFixture[str]) -> Non
     assert passed, errors
     assert re.search(r"methods: mtcon *\| loss 0e\+00, gradients 0e\+00, no sync", output)
     assert re.search(r"resume: CPU, GPU, CPU *\| parameters 0e\+00 ", output)
+
+
+def test_our_training_is_timed_beside_peers_and_limits(
+    on_cpu: Bench, capsys: pytest.CaptureFixture[str]
+) -> None:
+    passed = measure(("speed", "peers"), on_cpu, has_gpu=True)
+    output, errors = capsys.readouterr()
+    assert passed, errors
+    assert re.search(r"a step is \d+\.\d+ of the captured network; \d+ % of the rate", output)
+    times = r"views/s, an epoch \d+\.\d+ s, the first \d+\.\d s"
+    assert len(re.findall(times, output)) + output.count("not run: No module named") == 7
+    assert re.search(f"as SupContrast, autocast *\\| [\\d,]+ {times}", output)
+
+
+def test_a_call_that_ran_out_of_time_is_continued(
+    on_cpu: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    done: list[str] = []
+
+    def line(name: str) -> str:
+        done.append(name)
+        sleep(0.05)
+        return name
+
+    two = [(name, partial(line, name)) for name in "ab"]
+    monkeypatch.setitem(rows.ROWS, "two", lambda bench: iter(two))
+    for limit in (0.04, 0.04, inf):
+        assert measure(("two",), on_cpu, has_gpu=True, limit=limit)
+    assert done == ["a", "b", "a", "b"]
+
+
+@pytest.mark.soak
+@pytest.mark.ray
+@pytest.mark.mlflow
+def test_both_commands_find_a_winner(
+    on_cpu: Bench, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    split = ["train"] * 64 + ["val"] * 32 + ["test"] * 32
+    labels = {task: ["a", "b"] * 64 for task in ("category", "gender", "colour")}
+    write_table(on_cpu.folder, split=split, **labels)
+    make_archive(str(on_cpu.folder / "images"), "gztar", on_cpu.folder / "images")
+    monkeypatch.setattr("benchmarks.search.PHOTOS", on_cpu.folder)
+    assert measure(("winner",), on_cpu, has_gpu=True)
+    assert "from the first step to the last, " in capsys.readouterr().out
 
 
 def test_two_ranks_on_the_cpu(on_cpu: Bench, monkeypatch: pytest.MonkeyPatch) -> None:

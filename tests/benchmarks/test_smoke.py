@@ -1,6 +1,7 @@
 """Each benchmark runs once with the smallest settings, and times only what computes the same."""
 
 from collections.abc import Callable
+from dataclasses import asdict
 from functools import partial
 
 import pytest
@@ -89,7 +90,7 @@ def test_the_script_trains_the_network_and_losses_of_the_sweep() -> None:
     spec = parse_spec(winner.spec_of(JOB))
     make = projections(JOB.tasks, dim=JOB.head_dim)
     ours = build_network(spec.model, make, seed=0)
-    peer = Network(JOB.width, JOB.head_dim, list(JOB.tasks))
+    peer = Network(asdict(JOB))
     shapes = [[p.shape for p in each.parameters()] for each in (ours, peer)]
     assert shapes[0] == shapes[1]
     z_by_task = peer(torch.randn(16, 3, JOB.size, JOB.size))

@@ -1,0 +1,124 @@
+"""Rows `speed` and `network`: a training's steps, and limits of the device for its network.
+
+The limits are the network without views, losses and optimizer, captured in a CUDA graph; the
+operations that the network needs, at the rate of a product of matrices; and the bytes that its
+layers must move, at the rate of a copy. Both rates are measured in the same run.
+"""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.utils.flop_counter import FlopCounterMode
+
+from benchmarks.gpu.bench import Bench, Lines
+from benchmarks.gpu.speed import copy_rate, kernel_seconds, messages, product_rate, seconds_each
+from benchmarks.training import network_step, random_views
+from benchmarks.views import make_all
+from mtcon_ray.training import step_graph
+from mtcon_ray.training.trainer import Trainer
+
+PROFILED = 3  # steps
+# Ways to compile a network, in addition to the graph that captures it.
+WAYS: dict[str, Callable[..., Any]] = {
+    "as it is": lambda network: network,
+    "by Inductor": torch.compile,
+    "by Inductor, max-autotune": partial(torch.compile, mode="max-autotune-no-cudagraphs"),
+}
+
+
+def speed(bench: Bench) -> Lines:
+    """Times a training's steps, next to the device's limits and to its parts alone."""
+    for network in bench.networks:
+        for how in bench.compile:
+            yield title(*network, f"compile {how}"), partial(_speed, bench, *network, how)
+
+
+def title(encoder: str, size: int, batch_size: int, what: str) -> str:
+    """Returns the name of a line."""
+    return f"{encoder}, {size} px, batch {batch_size}, {what}"
+
+
+def _speed(bench: Bench, encoder: str, size: int, batch_size: int, how: str) -> str:
+    spec = bench.spec(encoder, size=size, batch_size=batch_size, train__compile=how)
+    with messages(step_graph.log) as fell_back:
+        run = bench.run(spec, f"speed-{encoder}-{size}-{batch_size}-{how}")
+        bench.warm(run)
+    num_views = 2 * batch_size
+    step = seconds_each(run._train_step, bench)
+    steps = lambda: [run._train_step() for _ in range(PROFILED)]  # noqa: E731
+    launches, busy = kernel_seconds(steps, bench, of_cpu=True)
+    alone = partial(network_step, run, random_views(run), run.learner.forward)
+    encoder_alone, captured = seconds_each(alone, bench), seconds_each(capture(alone, run), bench)
+    operations = num_operations(alone) / step / product_rate(bench)
+    moved = moved_bytes(run, alone) / step / copy_rate(bench)
+    stored = torch.from_numpy(np.array(run.dataset.images[:batch_size])).to(bench.device)
+    views = seconds_each(partial(make_all, stored, spec.views, batch_size), bench)
+    return (
+        f"{num_views / step:,.0f} views/s, {1e3 * step:.2f} ms a step, "
+        f"{launches / PROFILED:.0f} launches, GPU busy {100 * busy / PROFILED / step:.0f} %; a "
+        f"step is {step / captured:.2f} of the captured network; {100 * operations:.0f} % of the "
+        f"rate of matrices, {100 * moved:.0f} % of the rate of memory; the encoder alone "
+        f"{num_views / encoder_alone:,.0f}, the views alone {num_views / views:,.0f}"
+        f"{''.join(f'; {message}' for message in fell_back)}"
+    )
+
+
+def network(bench: Bench) -> Lines:
+    """Times the captured network, compiled in several ways."""
+    for each in bench.networks:
+        for way in WAYS:
+            yield title(*each, way), partial(_network, bench, *each, way)
+
+
+def _network(bench: Bench, encoder: str, size: int, batch_size: int, way: str) -> str:
+    spec = bench.spec(encoder, size=size, batch_size=batch_size)
+    run = bench.run(spec, f"network-{encoder}-{size}-{batch_size}-{way}")
+    compiled = WAYS[way](run.learner.forward)
+    alone = partial(network_step, run, random_views(run), compiled)
+    seconds = seconds_each(capture(alone, run), bench)
+    return f"{2 * batch_size / seconds:,.0f} views/s, {1e3 * seconds:.2f} ms"
+
+
+def capture(do: Callable[[], object], run: Trainer) -> Callable[[], object]:
+    """Returns a replay of a CUDA graph of the operations of `do`, or `do` itself on a CPU."""
+    if run.device.type != "cuda":
+        return do
+    recorder = step_graph.Recorder(run.device)
+    with recorder.beside():
+        for _ in range(step_graph.WARM_UP):
+            do()
+    replay, _ = recorder.record(do)
+    return replay
+
+
+def num_operations(do: Callable[[], object]) -> int:
+    """Returns the number of sums and products of products of matrices and of convolutions."""
+    with FlopCounterMode(display=False) as counter:
+        do()
+    return int(counter.get_total_flops())
+
+
+def moved_bytes(run: Trainer, do: Callable[[], object]) -> int:
+    """Returns the least bytes that the layers of encoder and heads move in a step `do`.
+
+    A layer reads its input and writes its output. Backward it reads its input and the gradient of
+    its output, and writes the gradient of its input. Its parameters are read twice, and their
+    gradient is written once. The additions of shortcuts are left out.
+    """
+    total = 0
+
+    def count(layer: nn.Module, given: tuple[Tensor, ...], found: Tensor) -> None:
+        nonlocal total
+        parameters = sum(each.nbytes for each in layer.parameters())
+        total += 3 * given[0].nbytes + 2 * found.nbytes + 3 * parameters
+
+    leaves = [each for each in run.network.modules() if not list(each.children())]
+    hooks = [each.register_forward_hook(count) for each in leaves]
+    do()
+    for hook in hooks:
+        hook.remove()
+    return total

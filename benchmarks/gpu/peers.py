@@ -1,0 +1,173 @@
+"""Row `peers`: our training and those of the guides of other packages, on the same device.
+
+All systems have the same images, encoder, batch, strengths of views, learning rate, and all CPU
+cores. The first epoch starts with JPEG files and includes what a system does once: start of
+workers, decoding, compilation, capture of graphs. Later epochs have decoded images. The peers with
+views on the device are compiled with graphs, and train with autocast. torchvision's views on the
+device are alike for all images of a batch.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache, cached_property, partial
+from shutil import rmtree
+from statistics import median
+from time import perf_counter
+
+import numpy as np
+import pandas as pd
+import torch
+
+from benchmarks.gpu.bench import Bench, Lines, labelled
+from benchmarks.gpu.speed import kernel_seconds
+from benchmarks.peers import training_loops as loops
+from benchmarks.training import opened, run_of
+from benchmarks.views import drawn_photographs
+from mtcon_ray.data.dataset import Dataset
+from mtcon_ray.spec.run_spec import parse_spec
+from mtcon_ray.training.trainer import Trainer
+
+LEAST_EPOCHS = 3
+OURS = "mtcon-ray, graphs"
+
+Way = Callable[[loops.Images], loops.Epoch]
+
+
+def peers(bench: Bench) -> Lines:
+    """Times an epoch of each system, for each network."""
+    for network in bench.networks:
+        torch.compiler.reset()
+        case = Case(bench, *network)
+        for name, way in case.ways().items():
+            yield f"{case.title}: {name}", partial(case.measure, way)
+
+
+@dataclass
+class Case:
+    """A network with its images, which are made when the first system needs them."""
+
+    bench: Bench
+    encoder: str
+    size: int
+    batch_size: int
+
+    @property
+    def title(self) -> str:
+        """The network in words."""
+        return f"{self.encoder}, {self.size} px, batch {self.batch_size}"
+
+    @cached_property
+    def images(self) -> np.ndarray:
+        """Decoded images, uint8 [N, S, S, 3], a quarter larger than the views."""
+        return drawn_photographs(*self.bench.stored(self.size))
+
+    @cached_property
+    def files(self) -> list[bytes]:
+        """The images as JPEG files."""
+        return loops.jpegs(self.images)
+
+    @cached_property
+    def labels(self) -> Dataset:
+        """The images with random labels, all in the train split."""
+        return labelled(self.images, splits=(1.0, 1.0))
+
+    @cached_property
+    def like(self) -> Trainer:
+        """A training without steps: its network and spec are those of all systems."""
+        return self.trainer(self.labels, "none")
+
+    @cached_property
+    def ours(self) -> tuple[float, ...]:
+        """Seconds of our epochs with graphs."""
+        return self.seconds(self.train_ours("graphs", self.images))
+
+    def trainer(self, dataset: Dataset, how: str) -> Trainer:
+        """Returns an unstarted training of ours, without checkpoints and evaluations."""
+        folder = self.bench.folder / f"{self.title}, {how}"
+        rmtree(folder, ignore_errors=True)
+        sizes = {"size": self.size, "batch_size": self.batch_size}
+        spec = self.bench.spec(self.encoder, **sizes, train__compile=how)
+        return run_of(spec, dataset, folder, self.bench.device)
+
+    def ways(self) -> dict[str, Way]:
+        """Returns the systems, ours first."""
+
+        def peer(train: Callable[..., loops.Epoch], **options: bool) -> Way:
+            return lambda images: train(self.like, self.labels, images, **options)
+
+        def on_the_device(make: loops.MakeViews) -> Way:
+            compiled = cache(lambda: loops.OnTheDevice(self.like))
+            return lambda images: compiled().train(self.labels, images, make)
+
+        return {
+            OURS: partial(self.train_ours, "graphs"),
+            "mtcon-ray, no graphs": partial(self.train_ours, "none"),
+            "as SupContrast, float32": peer(loops.as_supcontrast, half=False),
+            "as SupContrast, autocast": peer(loops.as_supcontrast, half=True),
+            "as lightly's SimCLR, autocast": peer(loops.as_lightly),
+            "kornia on the device": on_the_device(loops.by_kornia),
+            "torchvision on the device": on_the_device(loops.by_torchvision),
+        }
+
+    def train_ours(self, how: str, images: loops.Images) -> loops.Epoch:
+        """Returns our epoch. JPEG files are read from a folder, as a user's are."""
+        dataset = self.labels if isinstance(images, np.ndarray) else self.from_files(images)
+        return partial(next, iter(self.trainer(dataset, how)))
+
+    def from_files(self, images: list[bytes]) -> Dataset:
+        """Returns the data set of a CSV and a folder of images, decoded from the files."""
+        folder = self.bench.folder / f"{self.title}, files"
+        rmtree(folder, ignore_errors=True)
+        folder.mkdir()
+        table = pd.DataFrame({"image": [f"{i}.jpg" for i in range(len(images))], "split": "train"})
+        table.loc[:1, "split"] = ["val", "test"]
+        for task in self.labels.tasks:
+            table[task] = self.labels.table.labels[task]
+        table.to_csv(folder / "labels.csv", index=False)
+        for name, each in zip(table["image"], images, strict=True):
+            (folder / name).write_bytes(each)
+        data = {
+            "kind": "table",
+            "csv": str(folder / "labels.csv"),
+            "images": str(folder),
+            "tasks": self.labels.tasks,
+            "split_column": "split",
+        }
+        raw = {"name": "peers", "data": data, "views": {"size": self.size}}
+        return opened(parse_spec({**raw, "method": {"name": "mtcon"}}), folder)
+
+    def measure(self, way: Way) -> str:
+        """Returns the columns of a system. A system without its package is not run."""
+        device, files, _ = self.bench.device, self.files, self.like
+        on_gpu = device.type == "cuda"
+        try:
+            begin = perf_counter()
+            way(files)()
+            first = perf_counter() - begin
+        except ImportError as error:
+            return f"not run: {error}"
+        # Our own training with graphs must not count as memory of this system.
+        ours = median(self.ours)
+        before = torch.cuda.memory_allocated(device) if on_gpu else 0
+        if on_gpu:
+            torch.cuda.reset_peak_memory_stats(device)
+        epoch = way(self.images)
+        seconds = median(self.seconds(epoch))
+        peak = torch.cuda.max_memory_allocated(device) - before if on_gpu else 0
+        busy = kernel_seconds(epoch, self.bench, of_cpu=False)[1] / seconds
+        num_views = 2 * self.batch_size * (len(self.images) // self.batch_size)
+        return (
+            f"{num_views / seconds:,.0f} views/s, an epoch {seconds:.2f} s, the first {first:.1f} "
+            f"s, {peak / 1e9:.1f} GB, GPU busy {100 * busy:.0f} %, {seconds / ours:.2f} of the "
+            "time of ours with graphs"
+        )
+
+    def seconds(self, epoch: loops.Epoch) -> tuple[float, ...]:
+        """Returns the seconds of epochs after one that is not counted."""
+        epoch()
+        found: list[float] = []
+        while len(found) < LEAST_EPOCHS or sum(found) < self.bench.seconds:
+            begin = perf_counter()
+            epoch()
+            found.append(perf_counter() - begin)
+        return tuple(found)

@@ -1,0 +1,114 @@
+"""Row `winner`: the time from a command to the winner of a sweep that shares the GPU.
+
+The job of `benchmarks winner` with a ResNet-18 at 64 pixels, 16 temperatures, eight trials at a
+time. Each line is a command. A line of the script has the ratio to our commands before it.
+"""
+
+import json
+import shutil
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from statistics import fmean
+from tempfile import TemporaryDirectory
+from threading import Thread
+from typing import Any
+
+import torch
+
+from benchmarks.gpu.bench import Bench, Lines
+from benchmarks.gpu.processes import MPS, Environment, with_mps, without_mps
+from benchmarks.machine import usable_cores
+
+AT_ONCE, NUM_TEMPERATURES, EPOCHS = 8, 16, 12
+OURS = "mtcon-ray"
+NOT_THERE = "not run: the photographs are not there"
+
+
+def winner(bench: Bench) -> Lines:
+    """Times our command with and without MPS, and a script of the guides."""
+    for who, how, environment in (
+        (OURS, "with MPS", with_mps),
+        (OURS, "without MPS", without_mps),
+        ("script", "without MPS", without_mps),
+    ):
+        yield f"{who}, {how}", partial(_winner, bench, who, how, environment)
+
+
+def _winner(bench: Bench, who: str, how: str, environment: Callable[[], Environment]) -> str:
+    # Late: they import Ray's and MLflow's parts, which other rows do not need.
+    from benchmarks import winner as job_winner
+    from benchmarks.search import PHOTOS
+
+    if not PHOTOS.exists():
+        return NOT_THERE
+    run = job_winner.run_sweep if who == OURS else job_winner.run_script
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(TemporaryDirectory()))
+        variables = stack.enter_context(environment())
+        if variables is None:
+            return f"not run: {MPS} is not there"
+        fields: dict[str, Any] = {
+            "temperatures": tuple(round(0.02 * 1.3**i, 3) for i in range(NUM_TEMPERATURES)),
+            "epochs": EPOCHS,
+            "at_once": AT_ONCE,
+            "size": 64,
+            "encoder": "resnet18",
+            "cpus": max(1, usable_cores() // AT_ONCE),
+            "gpus": 1 / AT_ONCE,
+        }
+        photographs = job_winner.photographs_job(folder, width=8)
+        job = replace(photographs, **{**fields, **bench.winner})
+        with busy_shares() as shares:
+            found = run(job, Path(stack.enter_context(TemporaryDirectory())), variables)
+    began, ended = min(t.began for t in found.trials), max(t.trained for t in found.trials)
+    inside = [share for at, share in shares if began <= at <= ended]
+    busy = f"{fmean(inside):.0f} %" if inside else "unknown"
+    kept = bench.kept / "winner.json"
+    seconds = json.loads(kept.read_text()) if kept.exists() else {}
+    kept.parent.mkdir(parents=True, exist_ok=True)
+    kept.write_text(json.dumps({**seconds, f"{who}, {how}": ended - began}))
+    ratios = [
+        f"{(ended - began) / value:.2f} of {name}"
+        for name, value in seconds.items()
+        if who != OURS and name.startswith(OURS)
+    ]
+    training = ", ".join([f"{ended - began:.1f} s from the first step to the last", *ratios])
+    return (
+        f"{found.ended - found.began:.0f} s in all; first step after {began - found.began:.1f} s, "
+        f"first epoch after {min(t.first for t in found.trials) - found.began:.1f} s; {training}; "
+        f"{3600 * len(found.trials) / (found.ended - found.began):.0f} trials per hour; GPU busy "
+        f"{busy}; winner {found.winner.temperature:g} with {found.winner.accuracy:.3f} on val"
+    )
+
+
+@contextmanager
+def busy_shares() -> Iterator[list[tuple[float, float]]]:
+    """Yields a list that is filled with Unix seconds and the GPU's busy share, in percent.
+
+    The list stays empty without nvidia-smi.
+    """
+    found: list[tuple[float, float]] = []
+    if shutil.which("nvidia-smi") is None or not torch.cuda.is_available():
+        yield found
+        return
+    query = ("--query-gpu=utilization.gpu", "--format=csv,noheader,nounits", "--id=0")
+    command = ("nvidia-smi", *query, "--loop-ms=250")
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+
+        def read() -> None:
+            assert process.stdout is not None
+            for line in process.stdout:
+                found.append((time.time(), float(line)))
+
+        reader = Thread(target=read)
+        reader.start()
+        try:
+            yield found
+        finally:
+            process.kill()
+            reader.join()

@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +36,7 @@ def setting_options(command: Callable[..., Any]) -> Callable[..., Any]:
             "--budget", type=click.Choice(list(BUDGETS)), default="smoke", show_default=True,
             help="Length of each training.",
         ),
+        click.option("--seeds", type=click.IntRange(1), help="Seeds of each system."),
     ):  # fmt: skip
         command = option(command)
     return command
@@ -53,10 +55,12 @@ def make_setting(
     paper_data: Path | None,
     overrides: tuple[str, ...],
     root: Path,
+    seeds: int | None = None,
 ) -> Setting:
     """Returns the setting of a command's options."""
+    length = BUDGETS[budget]
     choice = DataChoice(data, photos, paper_data, root / "reproductions" / "subsets")
-    return Setting(BUDGETS[budget], choice, root, overrides)
+    return Setting(replace(length, seeds=seeds or length.seeds), choice, root, overrides)
 
 
 def watch(title: str) -> Console:

@@ -126,7 +126,7 @@ def _measure(claim: ClaimSpec, better: Row, than: Row) -> Judged:
             return Judged(claim, None, f"{row.title} has no finished training")
         spec = row.results.spec
         found = row.scores("test" if claim.label in spec.data.tasks else "heldout", claim.label)
-        if spec.method.trains or spec.model.encoder.is_random:
+        if spec.method.trains or spec.model.encoder.is_random or spec.model.embedding_dim:
             varying.append(len(row.finished))
         elif found is not None:
             # Fixed features. Their equal results would count as a system with little variation.

@@ -17,6 +17,7 @@ from mtcon_ray.data.dataset import open_dataset
 from mtcon_ray.errors import CheckpointError, SpecError
 from mtcon_ray.evaluation.protocol import Evaluation
 from mtcon_ray.methods import METHODS, Method
+from mtcon_ray.models.encoders.base import EMBEDDING, read_weights
 from mtcon_ray.models.network import Network, build_network
 from mtcon_ray.plan.local import choose_device
 from mtcon_ray.spec.encoders import WeightsSpec
@@ -107,6 +108,10 @@ def load_network(path: Path) -> tuple[RunSpec, Network]:
     model = spec.model.model_copy(update={"encoder": encoder})
     network = build_network(model, method.make_network, spec.seed)
     _fill(network.heads if is_export else network, state["network"], path)
+    if is_export:
+        found = read_weights(path.parent / WEIGHTS_FILE).items()
+        layer = {k.removeprefix(EMBEDDING): v for k, v in found if k.startswith(EMBEDDING)}
+        _fill(network.encoder.embedding_layer, layer, path)
     return spec, network
 
 

@@ -37,7 +37,7 @@ class Decoder(nn.Module):
 
     def __init__(self, encoder: ViT, *, width: int, depth: int, levels: bool = False) -> None:
         super().__init__()
-        self.embed = nn.Linear(encoder.width, width)
+        self.embed = nn.Linear(encoder.embed.out_features, width)
         self.hidden_D = nn.Parameter(torch.randn(width) * 0.02)
         self.blocks = transformer_blocks(width, depth, DECODER_HEADS)
         self.norm = nn.LayerNorm(width)
@@ -115,7 +115,7 @@ class MaskedNetwork(Network):
             return self.apply_heads(h_ND) | errors
 
     def autoencode(self, x_NCHW: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
-        """Returns features averaged over the seen patches, [N, D], and errors [N, 1] by name.
+        """Returns features of the mean over the seen patches, [N, D], and errors [N, 1] by name.
 
         The names are `reconstruction` and, if noise is added, `noise`.
         """
@@ -132,7 +132,7 @@ class MaskedNetwork(Network):
         if noise_NCHW is not None:
             noise_NPK = patches(noise_NCHW, self.encoder.patch)
             errors[NOISE] = patch_error(value_NPK, noise_NPK, ~seen.hidden_NP)[:, None]
-        return seen.encoded_NKD.mean(dim=1), errors
+        return self.encoder.embedding_layer(seen.encoded_NKD.mean(dim=1)), errors
 
 
 def see_some(vit: ViT, x_NCHW: Tensor, mask_ratio: float) -> Seen:

@@ -60,7 +60,7 @@ class Network(nn.Module):
     def features(self, x_NCHW: Tensor) -> Tensor:
         """Returns the features for the probes, [N, width].
 
-        These are the rows of the head `probed`. If `probed` is None, they are the encoder's pooled
+        These are the rows of the head `probed`. If `probed` is None, they are the encoder's
         features, in autocast's dtype.
         """
         h_ND = self.encode(x_NCHW)
@@ -73,7 +73,10 @@ class Network(nn.Module):
         return self.apply_heads(self.encode(x_NCHW))
 
     def encode(self, x_NCHW: Tensor) -> Tensor:
-        """Returns the encoder's pooled features, [N, width]. Raises SpecError for another shape."""
+        """Returns the encoder's features, [N, width]. Raises SpecError for another shape.
+
+        These are the pooled features, or their embedding with `model.embedding_dim`.
+        """
         h_ND: Tensor = self.encoder(x_NCHW)
         what = f"encoder {self.encoder.spec.name!r}: the features"
         way_out = "return a row of self.width features per image from forward"
@@ -81,7 +84,7 @@ class Network(nn.Module):
         return h_ND
 
     def apply_heads(self, h_ND: Tensor) -> dict[str, Tensor]:
-        """Returns each head's rows from pooled features [N, width]."""
+        """Returns each head's rows from the encoder's features [N, width]."""
         # In bfloat16 unit rows would have length 1 only up to 1e-2.
         with torch.autocast(h_ND.device.type, enabled=False):
             h_ND = h_ND if h_ND.dtype == torch.float64 else h_ND.float()
@@ -154,7 +157,10 @@ def build_network(
     encoder = fetched(spec.encoder, store)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        network = make(ENCODERS[encoder.name](encoder))
+        built = ENCODERS[encoder.name](encoder)
+        if spec.embedding_dim is not None:
+            built.add_embedding(spec.embedding_dim)
+        network = make(built)
     guard_convolutions(network)
     return network
 

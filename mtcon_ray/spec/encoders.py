@@ -197,9 +197,12 @@ class ModelSpec(Spec):
     """The shared encoder, and the projection heads on it."""
 
     encoder: Annotated[EncoderSpec, Choice(ENCODERS, "resnet18")] = ResNet18Spec()
+    embedding_dim: int | None = Field(
+        None, ge=2, le=4096, description="width of a linear layer on the features (null: no layer)"
+    )
     head_dim: int = Field(32, ge=2, le=4096, description="width of a projection head's output")
     head_hidden: int | None = Field(
-        None, ge=2, le=65536, description="width of a head's hidden layer (null: the encoder's)"
+        None, ge=2, le=65536, description="width of a head's hidden layer (null: as the features)"
     )
     batch_norm: Literal["global", "local"] = Field(
         "global",

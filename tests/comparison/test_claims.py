@@ -33,9 +33,9 @@ def row(tmp_path: Path) -> MakeRow:
 
     def make(
         title: str, shares: Sequence[float], *, stored: bool = True, moved: int = 0,
-        method: str = "mtcon", encoder: str = "small",
+        method: str = "mtcon", encoder: str = "small", dim: int | None = None,
     ) -> Row:  # fmt: skip
-        model = {"encoder": encoder}
+        model = {"encoder": encoder, "embedding_dim": dim}
         spec = parse_spec({"name": "x", "data": DATA, "method": method, "model": model})
         trials, folder = [], tmp_path / title
         for seed, share in enumerate(shares):
@@ -159,15 +159,16 @@ def test_few_seeds_are_not_judged_unless_a_system_does_not_depend_on_them(row: M
     rows = [row("A", [0.70, 0.72, 0.71]), row("two", [0.5, 0.5]), row("single", [0.5])]
     kinds = {"random": "small", "fixed": "handcrafted", "other": "handcrafted"}
     rows += [row(title, [0.5], method="none", encoder=kind) for title, kind in kinds.items()]
+    rows += [row("new layer", [0.5], method="none", encoder="handcrafted", dim=8)]
     pairs = [("A", "two"), ("single", "two"), ("two", "fixed"), ("A", "random")]
-    pairs += [("A", "fixed"), ("fixed", "other")]
+    pairs += [("A", "fixed"), ("fixed", "other"), ("A", "new layer")]
     found = judged(rows, [claim(better, than) for better, than in pairs])
     reasons = [f"{few}, at least 3 are needed" for few in 2 * ("2 seeds", "1 seed")]
-    assert [each.why for each in found] == [*reasons, "", ""]
-    assert [each.verdict for each in found] == ["undecided"] * 4 + ["holds", "undecided"]
+    assert [each.why for each in found] == [*reasons, "", "", reasons[1]]
+    assert [each.verdict for each in found] == ["undecided"] * 4 + ["holds"] + ["undecided"] * 2
     assert found[4].p_holm == 2 * some(found[4].p)
     over_seeds = [each.difference.over_seeds for each in found if each.difference]
-    assert over_seeds == [True, False, True, False, True, False]
+    assert over_seeds == [True, False, True, False, True, False, False]
     text = markdown(rows, [claim("A", "two")])
     assert "| — | — | undecided: 2 seeds, at least 3 are needed |" in text
     assert "p (Holm):" not in text

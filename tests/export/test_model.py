@@ -41,6 +41,7 @@ def test_exported_pictures_of_any_size_become_square(resize: Resize) -> None:
         assert torch.equal(exported(images), model(images))
 
 
+@pytest.mark.parametrize("dim", [None, 6])
 @pytest.mark.parametrize(
     ("encoder", "method"),
     [
@@ -51,11 +52,17 @@ def test_exported_pictures_of_any_size_become_square(resize: Resize) -> None:
     ],
     ids=str,
 )
-def test_what_is_probed_is_embedded(encoder: dict[str, object], method: dict[str, object]) -> None:
-    sections = {"views": {"size": 32}, "model": {"encoder": encoder}, "method": method}
+def test_what_is_probed_is_embedded(
+    encoder: dict[str, object], method: dict[str, object], dim: int | None
+) -> None:
+    """The encoder's last layer may be an embedding of `dim` numbers, which the heads see too."""
+    network_of = {"encoder": encoder, "embedding_dim": dim}
+    sections = {"views": {"size": 32}, "model": network_of, "method": method}
     spec = parse_spec({"name": "a", **sections})
     made = METHODS[spec.method.name](spec.method, spec.problem(dict.fromkeys(spec.data.tasks, 3)))
     network = build_network(spec.model, made.make_network, 0)
+    torch.stack([z.sum() for z in network(torch.randn(4, 3, 32, 32)).values()]).sum().backward()
+    assert all(p.grad is not None for p in network.encoder.parameters())
     images = np.random.default_rng(0).integers(0, 256, (6, 40, 40, 3), dtype=np.uint8)
     given = network, images, np.arange(6), spec.views
     expected = extract_features(*given, batch_size=4, device=torch.device("cpu"))
@@ -64,6 +71,7 @@ def test_what_is_probed_is_embedded(encoder: dict[str, object], method: dict[str
     model = ExportedModel(network, heads, spec).eval()
     with torch.inference_mode():
         found = model(torch.from_numpy(images))
+    assert network.probed or width == (dim or network.encoder.width)
     torch.testing.assert_close(found["embedding"], expected, rtol=1e-5, atol=1e-5)
     total = found["labels"]["a label"].sum(dim=1)
     torch.testing.assert_close(total, torch.ones(6))

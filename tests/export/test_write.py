@@ -14,6 +14,7 @@ from PIL import ExifTags, Image
 from safetensors.torch import load_file, save_file
 
 from mtcon_ray.base.callbacks import Callbacks
+from mtcon_ray.base.paths import CARD_FILE
 from mtcon_ray.data.decoding import decode_image
 from mtcon_ray.errors import CheckpointError, UserError
 from mtcon_ray.evaluation.features import extract_features
@@ -56,6 +57,7 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     evaluate = {"bootstrap": 20, "every": 2}
     tracking = {"offline": True, "uri": "http://canary:5000"}
     spec = {**specs.TINY, "name": "mine", "data": data, "evaluate": evaluate, "tracking": tracking}
+    spec["model"] = {**specs.TINY["model"], "embedding_dim": 12}
     train_once(parse_spec(spec), root=root, callbacks=Callbacks())
     return root
 
@@ -192,7 +194,7 @@ def test_a_folder_names_contents_not_maker(root: Path, opened: Evaluation, expor
     facts["data"]["trained_on"] = "another"
     assert "may have been trained on" in card_text(facts)
     probes = load_file(exported / "probes.safetensors")
-    assert probes["heads.0.weight_DC"].shape == (32, len(facts["labels"]["shape"]["classes"]))
+    assert probes["heads.0.weight_DC"].shape == (12, len(facts["labels"]["shape"]["classes"]))
     with pytest.raises(UserError, match="must name a new folder"):
         export(root, exported)
     again = evaluate_checkpoint(exported / "model.json", root=root, callbacks=Callbacks())
@@ -206,6 +208,9 @@ def test_an_export_is_a_start_for_another_training(root: Path, exported: Path) -
         encoder = Small(Small.Spec(width=4, weights=str(weights)))
         for key, value in encoder.state_dict().items():
             assert torch.equal(value, network.encoder.state_dict()[key]), (weights, key)
+    whole = load_network(exported / CARD_FILE)[1].encoder.state_dict()
+    for key, value in network.encoder.state_dict().items():
+        assert torch.equal(value, whole[key]), key
 
 
 def test_weights_have_torchvision_keys(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

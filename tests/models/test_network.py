@@ -1,5 +1,7 @@
 """The network: features, unit rows per head, and parameters from the seed alone."""
 
+from copy import deepcopy
+
 import torch
 from torch import Tensor
 
@@ -30,6 +32,19 @@ def test_each_head_gives_unit_rows_whatever_its_name() -> None:
             torch.testing.assert_close(z_ND.norm(dim=1), torch.ones(3), atol=1e-6, rtol=0)
     assert not torch.allclose(z[HEADS[0]], z[HEADS[1]])
     assert network.features(images()).shape == (3, 32)
+
+
+def test_an_embedding_is_the_features_and_changes_no_encoder() -> None:
+    """The momentum encoder is a copy with a layer of its own."""
+    spec = SPEC.model_copy(update={"embedding_dim": 5})
+    plain, network = (build_network(each, WITH_HEADS, seed=0).eval() for each in (SPEC, spec))
+    copy = deepcopy(network)
+    for parameter in copy.encoder.embedding_layer.parameters():
+        torch.nn.init.zeros_(parameter)
+    expected = network.encoder.embedding_layer(plain.features(images()))
+    assert torch.equal(network.features(images()), expected)
+    assert torch.equal(copy.features(images()), torch.zeros(3, 5))
+    assert network(images())[HEADS[0]].shape == (3, 6)
 
 
 def test_a_zero_row_has_a_finite_gradient() -> None:

@@ -30,8 +30,8 @@ from mtcon_ray.spec.encoders import EncoderSpec, WeightsSpec
 
 State = Mapping[str, Tensor]
 FETCHED_FILE = "model.safetensors"
-# Keys of a checkpoint's encoder begin with this.
-ENCODER = "encoder."
+# Keys of a checkpoint's encoder, and of its embedding layer among them, begin with these.
+ENCODER, EMBEDDING = "encoder.", "embedding_layer."
 
 
 class Encoder(Configured, nn.Module, ABC):
@@ -42,6 +42,9 @@ class Encoder(Configured, nn.Module, ABC):
 
     `left_out` has the prefixes of unused keys in files of weights, such as the keys of the
     classifier.
+
+    `embedding_layer` maps pooled features to the features. Without `add_embedding` it changes
+    nothing.
     """
 
     width: int
@@ -56,6 +59,17 @@ class Encoder(Configured, nn.Module, ABC):
         """
         super().__init__()
         self.spec: Any = spec
+        self.embedding_layer: nn.Module = nn.Identity()
+
+    def add_embedding(self, dim: int) -> None:
+        """Appends a linear layer, [N, width] to [N, dim], to each later call. Changes `width`.
+
+        CCN (Mu and Guttag 2022) has its heads on an embedding of 128 numbers and probes it. The
+        initial values come from torch's global generator, never from a file of weights.
+        """
+        self.embedding_layer, self.width = nn.Linear(self.width, dim), dim
+        # With the encoder of the call: a copy of the network must use its own layer.
+        self.register_forward_hook(lambda encoder, _, h_ND: encoder.embedding_layer(h_ND))
 
     def file_keys(self) -> dict[str, str]:
         """Returns the keys in files of weights by the keys of the state dict.
@@ -162,7 +176,8 @@ def load_weights(encoder: Encoder, spec: WeightsSpec) -> None:
         return
     found = encoder.download(spec) if is_name else read_weights(Path(weights))
     own = {theirs: ours for ours, theirs in encoder.file_keys().items()}
-    kept = {key: value for key, value in found.items() if not key.startswith(encoder.left_out)}
+    left_out = (*encoder.left_out, EMBEDDING)
+    kept = {key: value for key, value in found.items() if not key.startswith(left_out)}
     state = {own.get(key, key): value.to(device) for key, value in kept.items()}
     try:
         if any(value.is_complex() for value in state.values()):

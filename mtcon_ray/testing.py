@@ -147,6 +147,7 @@ def check_losses(run: Trainer) -> None:
     z_by_head, whole = rows_of(run)
     assert tuple(z_by_head) == method.heads
     assert len(set(method.heads)) == len(method.heads) > 0
+    assert all(s == 1 for s in method.weighting.sigma_by_task().values())
     assert all(z.shape[0] == whole.num_items for z in z_by_head.values())
     for batch in (whole, *(_without(whole, task) for task in run.spec.data.tasks)):
         method.zero_grad()

@@ -30,7 +30,10 @@ class Weighting(nn.Module, ABC):
         """Returns the scalar to minimise, and the weights, from each task's scalar loss in nats."""
 
     def sigma_by_task(self) -> dict[str, Tensor]:
-        """Returns exp(s/2) of each task if log variances s are learned, else an empty dict."""
+        """Returns exp(s/2) of each task if log variances s are learned, else an empty dict.
+
+        Before training every s must be 0: MLflow shows sigma = 1 as the start.
+        """
         return {}
 
     def clamp(self) -> None:

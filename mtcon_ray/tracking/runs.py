@@ -3,7 +3,7 @@
 All methods must be called by a single thread at a time.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, suppress
 from pathlib import Path, PurePosixPath
 from tempfile import TemporaryDirectory
@@ -12,6 +12,7 @@ from mlflow import MlflowClient
 from mlflow.entities import Metric, Param, Run, RunTag
 from mlflow.exceptions import MlflowException
 
+from mtcon_ray.base.metrics import sigma
 from mtcon_ray.base.paths import event_file, stored_url
 from mtcon_ray.data.objects import Objects
 from mtcon_ray.errors import UserError
@@ -166,11 +167,11 @@ class Runs:
         first, last = events[0], events[-1]
         # MLflow's store drops a repeated metric of the same step, time and value.
         metrics = [
-            Metric(key, value, event.time_ms, event.epoch)
+            metric
             for event in events
             if isinstance(event, Reported)
-            for key, value in event.metrics.items()
-            if key not in self._bad_metrics and not self._has(name, key, event.epoch)
+            for metric in _metrics(event)
+            if metric.key not in self._bad_metrics and not self._has(name, metric.key, metric.step)
         ]
         params = _params(first) if isinstance(first, Started) else {}
         tagged = [e.tags for e in events if isinstance(e, Reported | Ended) and e.tags]
@@ -252,6 +253,14 @@ class Runs:
             if tag in tags:
                 self._client.delete_tag(run_id, tag)
         self._client.update_run(run_id, "RUNNING")
+
+
+def _metrics(event: Reported) -> Iterator[Metric]:
+    """Yields the metrics of an epoch. Epoch 1 also has each sigma before training, at step 0."""
+    for key, value in event.metrics.items():
+        if event.epoch == 1 and key.startswith(sigma("")):
+            yield Metric(key, 1.0, event.time_ms, 0)  # see `Weighting.sigma_by_task`
+        yield Metric(key, value, event.time_ms, event.epoch)
 
 
 def _params(start: Started) -> dict[str, str]:

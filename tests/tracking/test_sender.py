@@ -38,6 +38,9 @@ def test_parent_and_child_are_nested_and_complete(sweep: Sweep) -> None:
     first, *_, last = trial.events()
     assert (child.info.start_time, child.info.end_time) == (first.time_ms, last.time_ms)
     assert sweep.steps("trial-0000") == [1, 2]
+    sigma = sweep.client.get_metric_history(child.info.run_id, "sigma/heel-height")
+    assert {m.step: m.value for m in sigma if m.step == 0} == {0: 1.0}
+    assert sweep.steps("trial-0000", "sigma/heel-height") == [0, 1]
     stored = list((sweep.folder.parents[1] / "mlartifacts").rglob("checkpoints/model.pt"))
     assert [p.read_text() for p in stored] == ["weights"]
 

@@ -136,7 +136,9 @@ class SweepRecord:
             "mtcon.seed": str(self.spec.seed + repeat),
             "mtcon.checkpoints": stored_url(files) or str(files),
         }
-        self.append(events.Started(trial=name, params=params, tags=tags))
+        method = self.spec.method.model_dump(mode="json", include={"name", "weighting"})
+        settings = {f"method.{field}": value for field, value in method.items()}
+        self.append(events.Started(trial=name, params=params, tags=tags, settings=settings))
         trial = self.trials[name]
         # A log that was cut before a start may leave the checkpoint of another configuration.
         discard_other_training(self.checkpoints(trial), self.spec.trial(params, repeat))

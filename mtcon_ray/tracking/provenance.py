@@ -27,9 +27,9 @@ FINGERPRINT = "mtcon.data_fingerprint"
 CACHE = "mtcon.image_cache"
 # Fields to sort and filter runs in MLflow. The whole spec is an artifact.
 SETTINGS = (
-    "data.kind", "data.tasks", "data.held_out", "method.name", "method.temperature",
-    "model.encoder.name", "model.head_dim", "views.size", "train.epochs", "train.batch_size",
-    "train.optimizer.name", "train.lr", "seed", "search.objective",
+    "data.kind", "data.tasks", "data.held_out", "method.name", "method.weighting",
+    "method.temperature", "model.encoder.name", "model.head_dim", "views.size", "train.epochs",
+    "train.batch_size", "train.optimizer.name", "train.lr", "seed", "search.objective",
 )  # fmt: skip
 
 

@@ -95,7 +95,9 @@ def test_a_sweep_ends_with_a_winner_a_report_and_nested_runs(
     assert [path.parent.name for path in models] == [best.name]
     winner = sent.run(best.name)
     assert winner.data.tags["mtcon.device"] == "CPU"
-    assert list(winner.data.params) == ["method.temperature"]
+    method = {"method.name": "mtcon", "method.weighting": "learned"}
+    temperature = {"method.temperature": str(best.params["method.temperature"])}
+    assert winner.data.params == method | temperature
     stored = mlflow_artifacts(root).rglob("model.pt")
     assert [winner.info.run_id in path.parts for path in stored] == [True]
 

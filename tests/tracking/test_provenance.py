@@ -64,6 +64,7 @@ def test_settings_are_those_that_are_not_searched() -> None:
     assert found["data.tasks"] == "shape, colour"
     assert (found["model.encoder.name"], found["seed"]) == ("resnet18", "0")
     assert "method.temperature" not in found
+    assert found["method.weighting"] == "learned"
     space = {"train.lr": {"uniform": [0.1, 1]}}
     others = fixed_settings(parse_spec({**raw, "search": {"space": space}, "method": "xent"}))
     assert others["method.name"] == "xent"

@@ -12,7 +12,13 @@ from tests.pages import DOCS, REPOSITORY
 RESULTS = DOCS / "results"
 COMPARISONS = sorted((REPOSITORY / "experiments").glob("compare_*.yaml"))
 REPRODUCTION = (RESULTS / "reproduction.md").read_text(encoding="utf-8")
+# Systems of published claims, and those that the claims of the file are about by now.
+EARLIER = {"compare_methods": {"MTCon, learned weights": "MTCon, learned weights of mean 1"}}
 VERDICTS = ["holds", "does not hold", "undecided"]
+
+
+def read(page: Path) -> str:
+    return page.read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("file", COMPARISONS, ids=lambda file: file.name)
@@ -22,18 +28,19 @@ def test_a_comparison_s_verdicts_are_those_of_its_file_and_its_page(file: Path) 
     judged = pd.read_csv(RESULTS / place)
     comparison = load_comparison(file)
     assert len(comparison.specs) > 2
-    claims = [[claim.better, claim.than, claim.label] for claim in comparison.claims]
+    (page,) = (text for text in map(read, RESULTS.glob("*.md")) if place in text)
+    run = [claim for claim in comparison.claims if f"| {claim.better} | not run |" not in page]
+    claims = [[claim.better, claim.than, claim.label] for claim in run]
     assert claims
     # Calibrated weights left the product. Their published results stay.
-    now = judged[~judged["better"].str.contains("calibrated")]
+    now = judged[~judged["better"].str.contains("calibrated")].replace(EARLIER.get(file.stem, {}))
     assert now[["better", "than", "label"]].to_numpy().tolist() == claims
-    (page,) = (p for p in RESULTS.glob("*.md") if place in p.read_text(encoding="utf-8"))
-    told = iter(page.read_text(encoding="utf-8").splitlines())
+    told = iter(page.splitlines())
     for claim in judged.itertuples():
         start = re.escape(f"| {claim.better} above {claim.than}")
         values = f"{claim.difference:+.3f} [{claim.low:+.3f}, {claim.high:+.3f}]"
         end = re.escape(f"| {values} |") + rf".*\| {claim.verdict} \|"
-        assert any(re.match(f"{start}.*{end}", line) for line in told), (page.name, claim)
+        assert any(re.match(f"{start}.*{end}", line) for line in told), claim
 
 
 def test_the_report_of_the_papers_counts_its_verdicts() -> None:

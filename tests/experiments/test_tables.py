@@ -4,9 +4,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import pytest
 
+from experiments.ccn_table1 import deviation
 from experiments.reproduce import load
 from experiments.reproduction.cells import Cell, unique
 from experiments.reproduction.files import markdown, picture_file, write
@@ -72,6 +74,18 @@ def test_pooled_claims_are_the_mean_gains_of_the_abstracts(tmp_path: Path) -> No
         are_held_out = {verdict.answer for verdict in verdicts} == {"not comparable"}
         assert are_held_out == (name == "mtcon_table1")
     assert setting(tmp_path, "paper").budget.is_pretrained
+
+
+def test_ccn_s_deviation_is_over_five_parts_of_the_test_items(tmp_path: Path) -> None:
+    """With 2 of 10 items wrong, pairs have the accuracies 1 but for one 0 or two halves."""
+    cases = [np.std(each, ddof=1) for each in ([1, 1, 1, 1, 0], [1, 1, 1, 0.5, 0.5])]
+    assert min(abs(deviation(np.arange(10) >= 2) - case) for case in cases) < 1e-9
+    where, ccn = setting(tmp_path, "small"), table("ccn_table1")
+    failed = next(cell for cell in ccn.cells() if cell.system == "csn")
+    outcome = ccn.finish(where, all_trained(where, ccn.cells(), {failed: []}))
+    parts = outcome.shown.set_index("method")["± parts"]
+    assert parts.loc["CSN"].isna().all()
+    assert parts.drop("CSN").between(0.1, 12).all()
 
 
 def test_tables_share_each_training(tmp_path: Path) -> None:

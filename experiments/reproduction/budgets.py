@@ -9,7 +9,10 @@ from mtcon_ray.comparison.claims import MIN_SEEDS
 
 @dataclass(frozen=True)
 class Budget:
-    """A budget: dotted paths of a spec to values, for all trainings and by family of systems.
+    """A budget: dotted paths of a spec to values, for all trainings and for some of them.
+
+    A key of `families` is a data set, a family of systems or the name of a method. An entry of a
+    family replaces values of a data set's entry. An entry of a method replaces both.
 
     `num_items` limits photographs and synthetic images, None keeps all. A budget with `recipes`
     takes image size, encoder, batch size and epochs from the recipe of each data set. `rates` has
@@ -56,6 +59,9 @@ TUNED_RATES = {
     "xent": (0.0125, 0.025, 0.05, 0.1),
     "triplet": (0.0003, 0.001, 0.003, 0.01),
 }
+# MSCon keeps the cross-entropy network, and the code of CSN and SCE-Net the triplet network, of the
+# best epoch on val. A probe in every fifth epoch takes a few percent of a training.
+BEST_ON_VAL = {"evaluate.select": "best", "evaluate.every": 5}
 
 BUDGETS = {
     budget.name: budget
@@ -130,8 +136,9 @@ BUDGETS = {
             },
             families={
                 # A fifth of the rate of contrastive systems, as MSCon states.
-                "xent": {"train.lr": 0.01},
-                # The authors' code of CSN: 5e-5 * 0.985^epoch, embeddings of 64 numbers.
+                "xent": {"train.lr": 0.01, "views.num_views": 1, **BEST_ON_VAL},
+                # The authors' code of CSN: 5e-5 * 0.985^epoch, embeddings of 64 numbers, and whole
+                # images, mirrored at random.
                 "triplet": {
                     "train.optimizer": "adam",
                     "train.lr": 5e-5,
@@ -139,6 +146,24 @@ BUDGETS = {
                     "train.lr_final": 0.985**200,
                     "train.batch_size": 256,
                     "model.head_dim": 64,
+                    "views.crop_scale": [1.0, 1.0],
+                    "views.jitter": 0.0,
+                    "views.grayscale": 0.0,
+                    **BEST_ON_VAL,
+                },
+                # The batch size in the code of SCE-Net (Tan et al. 2019, arXiv:1908.08589).
+                "scenet": {"train.batch_size": 96},
+                "amcl": {"method.tau_min": 1e-5},
+                # The second stage of MultiSupCon. Its code averages the loss over 40 labels at rate
+                # 0.01, the probe sums over them.
+                "celeba_64": {
+                    "evaluate.probe": {
+                        "solver": "sgd",
+                        "epochs": 51,
+                        "batch_size": 256,
+                        "momentum": 0.9,
+                        "lr": 0.01 / 40,
+                    }
                 },
             },
         ),

@@ -71,7 +71,7 @@ def _augmented(count: int) -> dict[str, System]:
     """Returns SimCLR and AMCL with this number of augmentations, as AMCL's poster compares them.
 
     AMCL has the authors' hundred negatives and clipping: with one negative its heads collapse. Its
-    lowest temperature is 0.05, since the paper's 1e-5 gives losses of 1e5.
+    lowest temperature is 0.05, except at the budget `paper`: the paper's 1e-5 gives losses of 1e5.
     """
     views = {f"views.{name}": value for name, value in AUGMENTATIONS[count].items()}
     amcl = {"name": "amcl", "form": "simclr", "tau_min": 0.05, "top_k": 100}
@@ -271,7 +271,9 @@ class Setting:
             "search": {"sampler": "grid", "repeats": seeds, "scheduler": {"name": "none"}},
         }
         recipe = recipe_of(cell.data) if budget.recipes else {}
-        values = {**budget.base, **recipe, **budget.families.get(system.family, {})}
+        values = {**budget.base, **recipe}
+        for name in (cell.data, system.family, system.method["name"]):
+            values |= budget.families.get(name, {})
         for path, value in (values | dict(system.changes) | dict(cell.changes)).items():
             set_value(raw, path, deepcopy(value))
         for label, share in cell.noise:

@@ -12,16 +12,18 @@ from mtcon_ray.spec.recipes import RECIPES
 from tests.experiments.pretended import setting
 
 
+def cell_of(name: str) -> Cell:
+    if name.startswith("multisupcon"):
+        return Cell("celeba_64", name)
+    return Cell("zappos50k", f"{name}:closure" if SYSTEMS[name].per_label else name)
+
+
 @pytest.mark.parametrize("budget", ["smoke", "small"])
 @pytest.mark.parametrize("name", SYSTEMS)
 def test_every_system_has_a_valid_spec_at_each_budget(
     budget: str, name: str, tmp_path: Path
 ) -> None:
-    if name.startswith("multisupcon"):
-        cell = Cell("celeba_64", name)
-    else:
-        cell = Cell("zappos50k", f"{name}:closure" if SYSTEMS[name].per_label else name)
-    spec = setting(tmp_path, budget).spec_of(cell)
+    spec = setting(tmp_path, budget).spec_of(cell_of(name))
     assert spec.search.repeats == (BUDGETS[budget].seeds if SYSTEMS[name].has_seeds else 1)
     assert spec.search.num_configurations == 1
 
@@ -80,3 +82,21 @@ def test_the_paper_budget_has_the_recipe_of_each_data_set(name: str, tmp_path: P
     assert spec.train.epochs == RECIPES[data_set.kind]["train.epochs"]
     labels = tuple(data_set.columns.get(label, label) for label in data_set.labels)
     assert (*spec.data.tasks, *spec.data.held_out) == labels
+
+
+@pytest.mark.parametrize("name", SYSTEMS)
+def test_the_paper_budget_has_the_recipe_of_each_system(name: str, tmp_path: Path) -> None:
+    """Views of an image, batch, selected epoch, and augmentations of the views."""
+    spec = setting(tmp_path, "paper").spec_of(cell_of(name))
+    views, selected, probe = spec.views, spec.evaluate.select, spec.evaluate.probe
+    found = views.num_views, spec.train.batch_size, selected, views.jitter, views.grayscale
+    by_method = {
+        "xent": (1, 64, "best", 0.8, 0.2),
+        "csn": (2, 256, "best", 0, 0),
+        "scenet": (2, 96, "best", 0, 0),
+    }
+    assert found == by_method.get(spec.method.name, (2, found[1], "last", *found[3:]))
+    assert (views.crop_scale == (1, 1)) == (SYSTEMS[name].family == "triplet")
+    assert getattr(spec.method, "tau_min", 1e-5) == 1e-5
+    second_stage = {"epochs": 51, "batch_size": 256, "momentum": 0.9, "weight_decay": 0}.items()
+    assert (second_stage <= probe.model_dump().items()) == name.startswith("multisupcon")

@@ -51,6 +51,8 @@ KEEP_COLOURS = {
     "saturation": 0.2,
     "grayscale": 0.0,
 }
+# Numbers of CCN's embedding, on which its heads and probes are.
+CCN_EMBEDDING = 128
 # The temperature of MSCon and MTCon, and of their SimCLR and SupCon.
 TEMPERATURE = 0.1
 
@@ -276,6 +278,10 @@ class Setting:
             values |= budget.families.get(name, {})
         for path, value in (values | dict(system.changes) | dict(cell.changes)).items():
             set_value(raw, path, deepcopy(value))
+        # Only CCN's table has own data, and only CCN states the width of an embedding. The triplet
+        # network has its own embedding.
+        if budget.recipes and self._own_data(cell) and system.family not in ("triplet", "none"):
+            set_value(raw, "model.embedding_dim", CCN_EMBEDDING)
         for label, share in cell.noise:
             raw["data"].setdefault("label_noise", {})[column[label]] = share
         if source.choice == "photos" and system.family != "self_supervised":

@@ -5,6 +5,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
+from experiments.ccn_table1 import OWN_DATA
 from experiments.reproduction.budgets import BUDGETS
 from experiments.reproduction.cells import SYSTEMS, Cell, Setting
 from experiments.reproduction.data import DATA_SETS, DataChoice, MissingImagesError, subset
@@ -100,3 +101,14 @@ def test_the_paper_budget_has_the_recipe_of_each_system(name: str, tmp_path: Pat
     assert getattr(spec.method, "tau_min", 1e-5) == 1e-5
     second_stage = {"epochs": 51, "batch_size": 256, "momentum": 0.9, "weight_decay": 0}.items()
     assert (second_stage <= probe.model_dump().items()) == name.startswith("multisupcon")
+
+
+@pytest.mark.parametrize(
+    ("name", "dim"), [("mtcon-equal", 128), ("csn", None), ("untrained", None)]
+)
+def test_ccn_has_its_embedding_at_the_paper_budget(name: str, dim: int, tmp_path: Path) -> None:
+    (tmp_path / DATA_SETS["zappos50k"].kind).mkdir()
+    where = Setting(BUDGETS["paper"], DataChoice("paper", None, tmp_path, tmp_path), tmp_path)
+    assert where.spec_of(Cell("zappos50k", name)).model.embedding_dim is None
+    spec = where.spec_of(Cell("zappos50k", name, own_data=OWN_DATA))
+    assert spec.model.embedding_dim == dim

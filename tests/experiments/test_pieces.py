@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from experiments.pieces import PIECES, write
+from experiments.pieces import PIECES, with_missing_labels, write
 from experiments.reproduction.pieces import LABELS, Piece, Run
 from tests.tables import write_table
 
@@ -55,6 +55,34 @@ def test_a_call_without_time_trains_nothing_and_the_next_continues(
     assert written["claim"].str.contains("head gender").any()
     results = pd.read_csv(run.folder / "results.csv")
     assert {"test/accuracy/gender", "map@r/gender/encoder"} <= set(results["metric"])
+
+
+@pytest.mark.parametrize("name", PIECES)
+def test_a_piece_trains(
+    name: str, photos: Mapping[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first two systems of a piece, with a small encoder and without a choice of the rate."""
+    monkeypatch.setattr("experiments.reproduction.pieces.RATES", {"contrastive": [1], "xent": [1]})
+    piece = PIECES[name]
+    base = {**piece.base, **TINY, "train.batch_size": 8}
+    small = Piece(piece.systems[:2], (), epochs=1, tuning_epochs=1, seeds=1, base=base)
+    run = Run(small, photos, tmp_path, tmp_path / "pieces" / name, inf)
+    assert run.train_all()
+    assert "map@r/gender/encoder" in set(
+        pd.read_csv(write(run).parent / name / "results.csv")["metric"]
+    )
+
+
+def test_missing_labels_are_half_of_the_train_labels(
+    photos: Mapping[str, Any], tmp_path: Path
+) -> None:
+    before = pd.read_csv(photos["csv"])
+    after = pd.read_csv(with_missing_labels(Path(photos["csv"]), tmp_path / "half" / "labels.csv"))
+    is_train = before["split"] == "train"
+    assert 0.3 < after.loc[is_train, ["category", "gender", "colour"]].isna().mean().mean() < 0.7
+    after = after.where(after.notna(), before)
+    pd.testing.assert_frame_equal(after, before)
+    assert not pd.read_csv(tmp_path / "half" / "labels.csv")[~is_train].isna().any().any()
 
 
 def test_every_system_of_every_piece_has_a_valid_spec(photos: Mapping[str, Any]) -> None:

@@ -183,16 +183,18 @@ def alike_tested(claim: str, scores: Scores | None, margin: float) -> Tested:
 
     Uses two one-sided tests (Schuirmann 1987, "A comparison of the two one-sided tests procedure
     and the power approach for assessing the equivalence of average bioavailability"). The shown
-    difference is the distance from the nearer margin, negative outside.
+    difference is the distance from the nearer margin, negative outside. Scores without any spread,
+    such as scores that are equal by construction, cannot be tested.
     """
     tested = difference_tested(claim, scores)
     if tested.difference is None or tested.error is None:
         return tested
-    value, error = tested.difference.value, tested.error
-    room = margin - abs(value)
-    two_sided = 2 * float(t.sf(abs(room) / error.value, error.freedom)) if error.value else 0.0
+    if not tested.error.value:
+        why = "no spread over seeds and test items"
+        return replace(tested, difference=None, p=None, error=None, why=why)
+    room = margin - abs(tested.difference.value)
     inside = tested.difference._replace(value=room, low=room, high=room)
-    return replace(tested, difference=inside, p=two_sided, error=None)
+    return replace(tested, difference=inside, p=p_value(room, tested.error))
 
 
 def seeds_tested(claim: str, by_seed: Sequence[float], *, in_points: bool = True) -> Tested:

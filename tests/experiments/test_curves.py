@@ -30,15 +30,20 @@ def test_longer_training_and_larger_batches_are_judged_by_their_trend(
 
 @pytest.mark.slow
 def test_wrong_labels_lower_the_weight_and_the_ceiling(tmp_path: Path) -> None:
-    """The weight of the task with wrong labels is 1 - share / 2. A label has five classes."""
+    """The weight of the task with wrong labels is 1 - share / 2. A label has five classes.
+
+    With equal weights the shoes are hardly better, the disasters by half of 8 points on average.
+    """
     where, experiment, found = setting(tmp_path, "small"), noise_figure.EXPERIMENT, {}
     for cell in experiment.cells(where):
-        data = where.spec_of(cell).data
+        data, accuracies = where.spec_of(cell).data, [0.5] * 3
         weights = dict.fromkeys(data.tasks, 1.0)
-        if cell.key != "mtcon-equal":
+        if cell.key == "mtcon-equal":
+            accuracies = [0.58, 0.58, 0.585] if cell.data == "medic" else [0.505, 0.51, 0.505]
+        else:
             weights |= {wrong: 1 - share / 2 for wrong, share in data.label_noise.items()}
         plan = plan_with(classes=dict.fromkeys((*data.tasks, "tilt"), 5))
-        found[cell] = trained(where, cell, [0.5] * 3, plan=plan, weights=weights)
+        found[cell] = trained(where, cell, accuracies, plan=plan, weights=weights)
     outcome = experiment.finish(where, found)
     assert len(outcome.pictures) == 2
     shoes = outcome.table.query("data == 'UT Zappos50K' and weighting == 'learned weights'")
@@ -51,10 +56,12 @@ def test_wrong_labels_lower_the_weight_and_the_ceiling(tmp_path: Path) -> None:
     assert half["on wrong labels (%)"] == pytest.approx(0.4 * 50 + 0.6 * 20)
     assert wrong["on wrong labels (%)"] == pytest.approx(20)
     assert wrong["on right labels (%)"] == pytest.approx(50)
-    holding = {verdict.claim for verdict in outcome.verdicts if verdict.answer == "holds"}
+    answers = {verdict.claim: verdict.answer for verdict in outcome.verdicts}
     of_shoes, disasters = "UT Zappos50K, closure (texture)", "MEDIC, disaster_types (shape)"
+    alike = "within 2 points on wrong labels, mean of the shares between 0 and 1"
     assert {
-        f"{disasters} wrong: learned weights and equal weights within 2 points on wrong labels",
-        f"{of_shoes} wrong: the weight of the task falls with learned weights",
-        f"{disasters} wrong: the accuracy on wrong labels falls with equal weights",
-    } <= holding
+        f"{of_shoes} wrong: learned weights and equal weights {alike}": "holds",
+        f"{disasters} wrong: learned weights and equal weights {alike}": "does not hold",
+        f"{of_shoes} wrong: the weight of the task falls with learned weights": "holds",
+        f"{disasters} wrong: the accuracy on wrong labels falls with equal weights": "holds",
+    }.items() <= answers.items()

@@ -102,6 +102,7 @@ def test_claims_without_enough_results_are_not_decided() -> None:
         trends.trend_tested("it rises", [0, 1], [[0.5], []]),
         trends.difference_tested("it is above", None),
         trends.seeds_tested("it is above", []),
+        trends.alike_tested("equal by construction", scores(0.0, 0.0, 0.0), 0.02),
     ]
     few = [
         trends.trend_tested("it rises", [0, 1, 2], [[0.1, 0.1], [0.2, 0.2], [0.3, 0.3]]),

@@ -5,15 +5,18 @@
 Cost: 7 systems, most of them shared with other tables.
 
 Claim: MultiSupCon scores higher with a threshold of 0.5 than of 0.3, with 0.3 higher than SupCon on
-equal label sets, SupCon higher than SimCLR, and SimCLR higher than a threshold of 0.1.
+equal label sets, SupCon higher than SimCLR, and SimCLR higher than a threshold of 0.1; with 0.5 it
+scores higher than SupCon and SimCLR in every metric.
 """
 
 from collections.abc import Mapping
+from dataclasses import replace
 from itertools import pairwise
 
 from experiments.reproduction.cells import Cell
 from experiments.reproduction.command import main
 from experiments.reproduction.experiment import Trained
+from experiments.reproduction.paper import values_of
 from experiments.reproduction.tables import (
     F1_MEANS,
     HEADINGS,
@@ -26,18 +29,21 @@ from experiments.reproduction.tables import (
 from experiments.reproduction.trends import Tested, seeds_tested
 
 BEST_FIRST = ("MultiSupCon_0.5", "MultiSupCon_0.3", "SupCon", "SimCLR", "MultiSupCon_0.1")
-LABEL = "40_attributes"
+BEST, LABEL = BEST_FIRST[0], "40_attributes"
+OTHERS = {"SupCon": "multisupcon-1.0", "SimCLR": "simclr"}
 
 
 def above_in_the_other_metrics(trained: Mapping[Cell, Trained]) -> list[Tested]:
     """Returns the tests of "outperforms both methods in every metric", over seeds alone."""
     found = []
-    for name, system in (("SupCon", "multisupcon-1.0"), ("SimCLR", "simclr")):
+    printed = {(v.method, v.metric): v.value / 100 for v in values_of("MultiSupCon", 1)}
+    for name, system in OTHERS.items():
         pair = [trained[Cell("celeba_64", each)] for each in ("multisupcon-0.5", system)]
         for metric in (*F1_MEANS, TRAIN_SCORE):
             ours, others = (seeds_in(each, LABEL, metric) for each in pair)
             gaps = [a - b for a, b in zip(ours, others, strict=True)] if ours and others else []
-            found.append(seeds_tested(f"MultiSupCon_0.5 above {name} in {HEADINGS[metric]}", gaps))
+            tested = seeds_tested(f"{BEST} above {name} in {HEADINGS[metric]}", gaps)
+            found.append(replace(tested, paper=printed[BEST, metric] - printed[name, metric]))
     return found
 
 
@@ -54,7 +60,10 @@ EXPERIMENT = table_experiment(
             "SupCon": ("multisupcon-1.0",),
             "SimCLR": ("simclr",),
         },
-        above=[Above(better, than, (LABEL,)) for better, than in pairwise(BEST_FIRST)],
+        above=[
+            *(Above(better, than, (LABEL,)) for better, than in pairwise(BEST_FIRST)),
+            *(Above(BEST, name, (LABEL,)) for name in OTHERS),
+        ],
         also=above_in_the_other_metrics,
     ),
 )

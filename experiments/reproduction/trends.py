@@ -117,8 +117,8 @@ class Tested:
     """A claim of a positive `difference`, with its two-sided p, not yet corrected for others.
 
     `ours` is the difference as text for readers. `error` is its standard error and `paper` the
-    printed difference, both as fractions. A claim with a `why` was not measured, or on too few
-    seeds for a test.
+    printed difference, both as fractions. Readers see them in percentage points, unless `in_points`
+    is False. A claim with a `why` was not measured, or on too few seeds for a test.
     """
 
     claim: str
@@ -132,6 +132,7 @@ class Tested:
     author: Author = "paper"
     note: str = ""
     is_held_out: bool = False
+    in_points: bool = True
 
 
 def trend_tested(
@@ -210,10 +211,10 @@ def seeds_tested(claim: str, by_seed: Sequence[float], *, in_points: bool = True
         ours = f"{ours.partition(' ')[0]}{ONE_SEED}{' points' if in_points else ''}"
     if why := too_few_seeds(len(by_seed)):
         return Tested(claim, found, ours, why=why)
-    spread = stdev(by_seed) / math.sqrt(len(by_seed))
-    # Equal in all seeds, such as accuracies of 1.0: a zero difference, or no spread.
-    size = abs(found.value) / spread if spread else (math.inf if found.value else 0.0)
-    return Tested(claim, found, ours, 2 * float(t.sf(size, len(by_seed) - 1)))
+    # Without spread, such as accuracies of 1.0 in all seeds, p is 0, or 1 for a zero difference.
+    error = Estimate(stdev(by_seed) / math.sqrt(len(by_seed)), len(by_seed) - 1)
+    tested = Tested(claim, found, ours, p_value(found.value, error), in_points=in_points)
+    return replace(tested, error=error if error.value else None)
 
 
 def decided(setting: Setting, tests: Sequence[Tested]) -> list[Verdict]:
@@ -235,7 +236,6 @@ def decided(setting: Setting, tests: Sequence[Tested]) -> list[Verdict]:
         why = each.why if answer in ("not testable here", "undecided") else ""
         paper = "" if each.paper is None else f"{100 * each.paper:+.2f} points"
         found = Verdict(each.claim, answer, paper, each.ours, why, each.label, shown)
-        verdicts.append(
-            replace(found, detectable=in_points(smallest), author=each.author, note=each.note)
-        )
+        size = in_points(smallest) if each.in_points or smallest is None else f"{smallest:.3f}"
+        verdicts.append(replace(found, detectable=size, author=each.author, note=each.note))
     return verdicts

@@ -88,6 +88,16 @@ def test_ccn_s_deviation_is_over_five_parts_of_the_test_items(tmp_path: Path) ->
     assert parts.drop("CSN").between(0.1, 12).all()
 
 
+def test_claims_of_multisupcon_have_the_printed_difference_of_their_metric(tmp_path: Path) -> None:
+    where, found = setting(tmp_path, "small"), table("multisupcon_table1")
+    best = {Cell("celeba_64", "multisupcon-0.5"): [0.6, 0.62, 0.61]}
+    verdicts = found.finish(where, all_trained(where, found.cells(), best)).verdicts
+    shown = {v.claim.removeprefix("MultiSupCon_0.5 above "): v.paper for v in verdicts}
+    assert shown["SimCLR in mAP of the training split"] == "+6.70 points"
+    assert (shown["SupCon in macro F1"], shown["SupCon"]) == ("+6.90 points", "+5.60 points")
+    assert [v.claim for v in verdicts if "sample" not in v.claim and not v.detectable] == []
+
+
 def test_tables_share_each_training(tmp_path: Path) -> None:
     """Two cells of one spec would be trained twice; two specs of one name would collide."""
     where = setting(tmp_path)

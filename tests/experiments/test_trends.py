@@ -45,7 +45,10 @@ def test_interval_and_p_of_one_number_per_seed_are_students() -> None:
     assert found.value == pytest.approx(0.2)
     assert found[1:3] == pytest.approx(tuple(expected.confidence_interval()))
     assert found.over_seeds
-    assert trends.seeds_tested("", values).p == pytest.approx(expected.pvalue)
+    tested = trends.seeds_tested("", values, in_points=False)
+    assert tested.p == pytest.approx(expected.pvalue)
+    # A paired test of three has 80 % power at 3.26 deviations, here 0.1 each.
+    assert trends.decided(SMALL, [tested])[0].detectable == "0.326"
 
 
 def test_trend_is_the_mean_over_seeds() -> None:

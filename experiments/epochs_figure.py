@@ -1,4 +1,4 @@
-"""MSCon, figure 4, bottom row: accuracy of each task against the number of epochs.
+"""MSCon, figure 4, and MTCon, figure 6, bottom: accuracy of each task against the number of epochs.
 
     python experiments/epochs_figure.py --budget small --photos FOLDER
 
@@ -7,8 +7,8 @@ the two baselines. On two cores a minute at smoke.
 
 Claim: longer training gives higher accuracy.
 
-Figure 4 of MSCon (Mu et al. 2023, arXiv:2307.02712) and figure 6 of MTCon, on UT Zappos50K. The
-papers chose 200 epochs. They print neither the accuracies nor the other numbers of epochs.
+Both figures are on UT Zappos50K. MSCon is Mu et al. 2023, arXiv:2307.02712. The papers chose 200
+epochs. They print neither the accuracies nor the other numbers of epochs.
 """
 
 from experiments.reproduction.cells import Cell, Setting

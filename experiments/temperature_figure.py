@@ -1,4 +1,4 @@
-"""MSCon, figure 4, top row: accuracy of each task against the temperature.
+"""MSCon, figure 4, and MTCon, figure 6, top: accuracy of each task against the temperature.
 
     python experiments/temperature_figure.py --budget small --photos FOLDER
 
@@ -6,9 +6,9 @@ Cost: 7 trainings a seed, 3 at smoke, and the two baselines. On two cores a minu
 
 Claim: a temperature of 0.1 is best, far lower and far higher ones are worse.
 
-Figure 4 of MSCon (Mu et al. 2023, arXiv:2307.02712) and figure 6 of MTCon, on UT Zappos50K. The
-papers print neither the accuracies nor the other temperatures. They say that 0.1 works well. Its
-advantage over every other temperature is a claim of this project.
+Both figures are on UT Zappos50K. MSCon is Mu et al. 2023, arXiv:2307.02712. The papers print
+neither the accuracies nor the other temperatures. They say that 0.1 works well. Its advantage over
+every other temperature is a claim of this project.
 """
 
 from dataclasses import replace

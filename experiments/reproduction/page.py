@@ -10,12 +10,12 @@ from typing import Any, get_args
 
 import pandas as pd
 
-from experiments.reproduction.cells import BASELINES, Cell, Setting, unique
+from experiments.reproduction.cells import Cell, Setting, unique
 from experiments.reproduction.data import DATA_SETS, MissingImagesError
 from experiments.reproduction.experiment import Answer, Author, Done, Experiment, Verdict
 from experiments.reproduction.files import cell_text, sentence, verdicts_table, without_empty
 from experiments.reproduction.paper import inconsistencies
-from experiments.reproduction.running import disclosed
+from experiments.reproduction.running import disclosed, first_trained
 from mtcon_ray.data.disk import whole_file
 from mtcon_ray.display.build import fill
 from mtcon_ray.version import __version__
@@ -180,7 +180,7 @@ def _frame(table: pd.DataFrame) -> Frame:
 def _images(setting: Setting, cells: Sequence[Cell], done: Sequence[Done]) -> pd.DataFrame:
     """Returns the images and networks used for each data set of the papers."""
     rows = []
-    trained = [t for each in done for t in each.trained.values() if t.cell.key not in BASELINES]
+    trained = [t for each in done for t in each.trained.values()]
     for name in dict.fromkeys(cell.data for cell in cells):
         data_set = DATA_SETS[name]
         try:
@@ -188,7 +188,7 @@ def _images(setting: Setting, cells: Sequence[Cell], done: Sequence[Done]) -> pd
         except MissingImagesError as error:
             rows.append((data_set.title, f"none: {error}", "", "", ""))
         else:
-            some = next((t for t in trained if t.cell.data == name and t.finished), None)
+            some = first_trained(trained, name)
             rows.append((data_set.title, source.title, *disclosed(source, data_set, some)))
     columns = ["data set", "images used", "items", "network, views in a training"]
     return pd.DataFrame(rows, columns=[*columns, "labels (their columns), classes"])

@@ -1,10 +1,10 @@
 """Running of experiments: missing trainings first, then files and verdicts."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 
-from experiments.reproduction.cells import Cell, Setting, unique
+from experiments.reproduction.cells import BASELINES, Cell, Setting, unique
 from experiments.reproduction.data import DATA_SETS, DataSet, MissingImagesError, Source
 from experiments.reproduction.experiment import Done, Experiment, Trained
 from experiments.reproduction.files import write
@@ -20,6 +20,11 @@ from mtcon_ray.spec.run_spec import RunSpec
 STAND_INS = (
     "Where images are not the paper's, only the order of methods can be compared with it, not the "
     "values: {names}."
+)
+
+CLASSES_NOTE = (
+    "Labels with at least twice, or at most half of, the paper's number of classes: {labels}. The "
+    "number of classes alone can explain a verdict about such a label."
 )
 
 Watch = Callable[[str], AbstractContextManager[Callbacks]]
@@ -38,9 +43,52 @@ def run(
     """
     trained = train(experiment.name, setting, unique(experiment.cells(setting)), watch, on_phase)
     outcome, folder = experiment.finish(setting, trained), setting.folder / experiment.name
-    outcome = replace(outcome, notes=[*outcome.notes, *stand_in_notes(trained)])
+    notes = [*outcome.notes, *stand_in_notes(trained), *disclosures(trained)]
+    outcome = replace(outcome, notes=notes)
     write(folder, experiment, outcome)
     return Done(experiment, outcome, trained, folder)
+
+
+def first_trained(trained: Iterable[Trained], data: str) -> Trained | None:
+    """Returns the first finished training on a data set, the baselines aside, None without one."""
+    found = (t for t in trained if t.cell.data == data and t.cell.key not in BASELINES)
+    return next((t for t in found if t.finished), None)
+
+
+def disclosures(trained: Mapping[Cell, Trained]) -> list[str]:
+    """Returns a note on images, items, network, views and classes per data set with trainings."""
+    notes, far = [], []
+    for name in dict.fromkeys(cell.data for cell in trained):
+        some, data_set = first_trained(trained.values(), name), DATA_SETS[name]
+        if some is None or some.source is None:
+            continue
+        items, network, labels = disclosed(some.source, data_set, some)
+        notes.append(
+            f"{data_set.title}: {some.source.title}, {items}. {some.cell.title}: {network} in a "
+            f"training. Labels and their classes: {labels}."
+        )
+        far += labels_with_other_classes(some, data_set)
+    if far:
+        notes.append(CLASSES_NOTE.format(labels=", ".join(far)))
+    return notes
+
+
+def labels_with_other_classes(some: Trained, data_set: DataSet) -> list[str]:
+    """Returns the labels of stand-in images with twice or half of the paper's classes, or beyond.
+
+    The numbers of classes are read from the training `some`.
+    """
+    plan, source = some.row.results and some.row.results.plan, some.source
+    if not plan or source is None or not source.is_stand_in:
+        return []
+    found = []
+    for label, papers in data_set.classes.items():
+        ours = plan.classes.get(source.columns[label], papers)
+        if max(ours, papers) >= 2 * min(ours, papers):
+            found.append(
+                f"{source.name_label(label)} of {data_set.title} ({ours}, the paper's {papers})"
+            )
+    return found
 
 
 def disclosed(source: Source, data_set: DataSet, some: Trained | None) -> tuple[str, str, str]:

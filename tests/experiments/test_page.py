@@ -5,14 +5,12 @@ from pathlib import Path
 
 from experiments.reproduce import load
 from experiments.reproduction.cells import Cell
-from experiments.reproduction.data import DATA_SETS
 from experiments.reproduction.experiment import Done
 from experiments.reproduction.page import Failure, page, write_inconsistencies
 from experiments.reproduction.paper import inconsistencies
-from experiments.reproduction.running import disclosed
+from experiments.reproduction.running import disclosures
 from tests.experiments.pretended import all_trained, setting, trained
 from tests.recorded import plan_with
-from tests.some import some
 
 DOCS = Path(__file__).parents[2] / "docs"
 
@@ -55,10 +53,11 @@ def test_what_differs_from_the_paper_is_disclosed(tmp_path: Path) -> None:
     classes = {"shape": 3, "texture": 6, "colour": 8, "tilt": 43}
     plan = plan_with(classes=classes, num_items={"train": 700, "test": 1234}, images_per_trial=8400)
     each = trained(where, Cell("zappos50k", "mtcon"), [0.5], plan=plan)
-    items, network, labels = disclosed(some(each.source), DATA_SETS["zappos50k"], each)
-    assert items == "700 train, 1,234 test"
-    assert network == "small, random start, 16,800 views"
-    assert labels.endswith("; brand (tilt): 43, the paper's 20")
+    disclosed, far = disclosures({each.cell: each})
+    assert ": synthetic images, 700 train, 1,234 test. MTCon, learned weights: small, " in disclosed
+    assert "random start, 16,800 views in a training. Labels and their classes: cat" in disclosed
+    assert disclosed.endswith("; brand (tilt): 43, the paper's 20.")
+    assert "classes: gender (colour) of UT Zappos50K (8, the paper's 4), brand (tilt) " in far
 
 
 def test_the_published_inconsistencies_are_those_of_the_report(tmp_path: Path) -> None:

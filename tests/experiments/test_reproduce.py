@@ -77,6 +77,7 @@ def test_a_table_is_made_and_made_again_without_training(tmp_path: Path) -> None
     command = ("experiments/reproduce.py", *words, "--root", tmp_path)
     first = run_python(*command, HOME=str(tmp_path), seconds=10 * PATIENCE_SECONDS)
     folder = tmp_path / "reproductions" / "smoke"
+    assert "random start" in (folder / "mscon_table3" / "table.md").read_text(encoding="utf-8")
     table = pd.read_csv(folder / "mscon_table3" / "table.csv")
     assert table["ours"].notna().all()
     assert table["paper"].notna().sum() == 4

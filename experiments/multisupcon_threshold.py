@@ -56,6 +56,16 @@ def printed() -> dict[str, float]:
     return {v.method: v.value for v in values_of("MultiSupCon", 1) if v.metric == METRIC}
 
 
+def claims() -> list[Claim]:
+    """Returns the claims about the ends of the curve."""
+    paper, low, middle, equal = printed(), "MultiSupCon_0.1", "MultiSupCon_0.5", "SupCon"
+    return [
+        Claim(SIMCLR, cell(0.1), LABEL, paper=paper["SimCLR"] - paper[low]),
+        Claim(cell(0.5), cell(0.1), LABEL, paper=paper[middle] - paper[low]),
+        Claim(cell(0.5), cell(1.0), LABEL, paper=paper[middle] - paper[equal]),
+    ]
+
+
 def finish(setting: Setting, trained: Mapping[Cell, Trained]) -> Outcome:
     """Returns the curve with the paper's values, and the verdicts on its ends."""
     xs, paper = thresholds(setting), printed()
@@ -86,18 +96,12 @@ def finish(setting: Setting, trained: Mapping[Cell, Trained]) -> Outcome:
             },
         )
         pictures["Threshold"] = curves_figure([panel], "Jaccard threshold (no unit)")
-    low, middle, equal = "MultiSupCon_0.1", "MultiSupCon_0.5", "SupCon"
-    claims = [
-        Claim(SIMCLR, cell(0.1), LABEL, paper=paper["SimCLR"] - paper[low]),
-        Claim(cell(0.5), cell(0.1), LABEL, paper=paper[middle] - paper[low]),
-        Claim(cell(0.5), cell(1.0), LABEL, paper=paper[middle] - paper[equal]),
-    ]
-    verdicts = judge(setting, trained, claims)
+    verdicts = judge(setting, trained, claims())
     notes = ["The paper prints no deviations.", SPLITS_NOTE, BANDS_NOTE]
     return Outcome(table, pictures, verdicts, notes, readable=readable(table))
 
 
-EXPERIMENT = Experiment(*described(__file__, __doc__), cells, finish)
+EXPERIMENT = Experiment(*described(__file__, __doc__), cells, finish, claims)
 
 if __name__ == "__main__":
     main(EXPERIMENT)

@@ -97,8 +97,7 @@ class Point:
 
     def scores(self, label: str) -> Scores | None:
         """Returns the accuracies of a label with correct test labels."""
-        finished = self.trained.finished
-        return self.trained.row.scores(*self.trained.place(label)) if finished else None
+        return self.trained.scores(label)
 
     def scores_on_wrong(self) -> Scores | None:
         """Returns the expected accuracies on test labels redrawn as in training.
@@ -110,11 +109,8 @@ class Point:
 
     def expected(self, accuracy: np.ndarray) -> np.ndarray:
         """Returns the accuracy on redrawn labels, computed from the accuracy on correct labels."""
-        results = self.trained.row.results
-        assert results is not None
-        assert results.plan is not None
-        num_classes = results.plan.classes[self.trained.place(self.case.wrong)[1]]
-        return (1 - self.share) * accuracy + self.share / num_classes
+        chance = 1 / self.trained.num_classes(self.case.wrong)
+        return (1 - self.share) * accuracy + self.share * chance
 
     def weights(self) -> list[float]:
         """Returns the weight of the task with wrong labels, as a share of all, by seed."""
@@ -151,22 +147,37 @@ def cells(setting: Setting) -> list[Cell]:
     ]
 
 
+def points_of(
+    setting: Setting, case: Case, trained: Mapping[Cell, Trained]
+) -> dict[str, list[Point]]:
+    """Returns the results at all shares, by weighting."""
+    return {
+        weighting: [Point(case, s, trained[case.cell(weighting, s)]) for s in shares(setting)]
+        for weighting in WEIGHTINGS
+    }
+
+
+def tests(setting: Setting, trained: Mapping[Cell, Trained]) -> list[Tested]:
+    """Returns the tests of all claims."""
+    return [
+        each
+        for case in CASES
+        for each in tests_of(setting, case, points_of(setting, case, trained))
+    ]
+
+
 def finish(setting: Setting, trained: Mapping[Cell, Trained]) -> Outcome:
     """Returns a table row per training, a picture per data set, and the verdicts."""
-    rows, pictures, tests = [], {}, []
+    rows, pictures = [], {}
     for case in CASES:
-        points = {
-            weighting: [Point(case, s, trained[case.cell(weighting, s)]) for s in shares(setting)]
-            for weighting in WEIGHTINGS
-        }
+        points = points_of(setting, case, trained)
         baselines = {c.title: [Point(case, 0.0, trained[c])] for c in case.baselines()}
         rows += table_rows({**points, **baselines})
-        tests += tests_of(setting, case, points)
         both = (*points.values(), *baselines.values())
         if all(point.trained.finished for line in both for point in line):
             pictures[f"Wrong labels of {case.wrong}"] = draw(case, points, baselines)
     table = pd.DataFrame(rows)
-    verdicts = decided(setting, tests)
+    verdicts = decided(setting, tests(setting, trained))
     return Outcome(table, pictures, verdicts, NOTES, readable=readable(table))
 
 
@@ -248,7 +259,7 @@ def tests_of(setting: Setting, case: Case, points: Mapping[str, list[Point]]) ->
     return found
 
 
-EXPERIMENT = Experiment(*described(__file__, __doc__), cells, finish)
+EXPERIMENT = Experiment(*described(__file__, __doc__), cells, finish, tests=tests)
 
 if __name__ == "__main__":
     main(EXPERIMENT)

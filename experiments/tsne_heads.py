@@ -67,6 +67,11 @@ def finish(setting: Setting, trained: Mapping[Cell, Trained]) -> Outcome:
     return Outcome(table, pictures, verdicts, NOTES, readable=readable(table))
 
 
+def unmeasured(setting: Setting, trained: Mapping[Cell, Trained]) -> list[Tested]:
+    """Returns the tests of all claims before the trainings, without accuracies."""
+    return [own_is_above(trained[cell], label, {}) for cell in CELLS for label in cell.tasks]
+
+
 def measure(setting: Setting, trained: Trained) -> Accuracies:
     """Returns the accuracies by neighbours of every label in the space of every head."""
     found: Accuracies = {}
@@ -108,7 +113,7 @@ def draw(setting: Setting, trained: Trained) -> bytes:
     return plane_figure(panels, "t-SNE")
 
 
-EXPERIMENT = Experiment(*described(__file__, __doc__), cells, finish)
+EXPERIMENT = Experiment(*described(__file__, __doc__), cells, finish, tests=unmeasured)
 
 if __name__ == "__main__":
     main(EXPERIMENT)

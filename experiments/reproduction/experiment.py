@@ -11,7 +11,7 @@ from experiments.reproduction.cells import Cell, Setting
 from experiments.reproduction.data import Source
 from mtcon_ray.base import metrics
 from mtcon_ray.comparison.row import Row
-from mtcon_ray.evaluation.intervals import Interval, Scores
+from mtcon_ray.evaluation.intervals import Estimate, Interval, Scores
 
 Answer = Literal[
     "holds",
@@ -72,6 +72,29 @@ class Claim:
 
 
 @dataclass(frozen=True)
+class Tested:
+    """A claim of a positive `difference`, with its two-sided p, not yet corrected for others.
+
+    `ours` is the difference as text for readers. `error` is its standard error and `paper` the
+    printed difference, both as fractions. Readers see them in percentage points, unless `in_points`
+    is False. A claim with a `why` was not measured, or on too few seeds for a test.
+    """
+
+    claim: str
+    difference: Interval | None
+    ours: str = ""
+    p: float | None = None
+    why: str = ""
+    error: Estimate | None = None
+    paper: float | None = None
+    label: str = ""
+    author: Author = "paper"
+    note: str = ""
+    is_held_out: bool = False
+    in_points: bool = True
+
+
+@dataclass(frozen=True)
 class Trained:
     """A cell with its results. Scores are fractions, and None without a finished training."""
 
@@ -119,8 +142,17 @@ class Trained:
         """Returns a label's scores by seed, None without a finished training or predictions."""
         return self.row.scores(*self.place(label)) if self.finished else None
 
+    def num_classes(self, label: str) -> int:
+        """Returns a label's number of classes, from the plan of the trainings."""
+        results = self.row.results
+        assert results is not None
+        assert results.plan is not None
+        return results.plan.classes[self.place(label)[1]]
+
     def weights(self, task: str) -> list[float]:
-        """Returns the last weight of a task for each seed, in no unit."""
+        """Returns the last weight of a task for each seed, in no unit, [] without a training."""
+        if not self.finished:
+            return []
         return self.metric(metrics.weight(metrics.slug(self.place(task)[1])))
 
     def metric(self, name: str) -> list[float]:
@@ -149,6 +181,7 @@ class Outcome:
 
 
 Finish = Callable[[Setting, Mapping[Cell, Trained]], Outcome]
+Tests = Callable[[Setting, Mapping[Cell, Trained]], Sequence[Tested]]
 
 
 @dataclass(frozen=True)
@@ -157,7 +190,7 @@ class Experiment:
 
     `name` is the name of its file. `cells` returns its trainings at a setting. `finish` makes
     table, pictures and verdicts of them, and is called again at each run. `claims` returns the
-    claims about two cells.
+    claims about two cells, `tests` the tests of all other claims.
     """
 
     name: str
@@ -166,6 +199,7 @@ class Experiment:
     cells: Callable[[Setting], Iterable[Cell]]
     finish: Finish
     claims: Callable[[], Sequence[Claim]] = tuple
+    tests: Tests = lambda setting, trained: ()
 
 
 def described(file: str, doc: str | None) -> tuple[str, str, str]:

@@ -79,12 +79,18 @@ class Grid:
 
     def experiment(self, described: tuple[str, str, str]) -> Experiment:
         """Returns the experiment with this name, title and claim."""
-        return Experiment(*described, self.cells, self.finish)
+        return Experiment(*described, self.cells, self.finish, tests=self.tested)
 
     def cells(self, setting: Setting) -> list[Cell]:
         """Returns the training of each value, and the baselines."""
         trained = [self.cell(setting, self.data, value) for value in self.values(setting)]
         return [*trained, *(Cell(self.data, system) for system in BASELINES)]
+
+    def tested(self, setting: Setting, trained: Mapping[Cell, Trained]) -> list[Tested]:
+        """Returns the tests on the trainings of all values."""
+        values = self.values(setting)
+        grid = [trained[self.cell(setting, self.data, value)] for value in values]
+        return self.tests(Measured(values, self._scores(grid)))
 
     def finish(self, setting: Setting, trained: Mapping[Cell, Trained]) -> Outcome:
         """Returns table, picture and verdicts."""
@@ -99,13 +105,12 @@ class Grid:
             caption = f"Accuracy by {self.x_label.partition(' (')[0]}"
             pictures[caption] = self._draw(measured, baselines)
         notes = (*self.notes, BANDS_NOTE)
-        verdicts = decided(setting, self.tests(measured))
+        verdicts = decided(setting, self.tested(setting, trained))
         return Outcome(table, pictures, verdicts, notes, readable=readable(table))
 
     def _scores(self, found: Sequence[Trained]) -> dict[str, list[Scores | None]]:
         return {
-            label: [t.row.scores(*t.place(label)) if t.finished else None for t in found]
-            for label in DATA_SETS[self.data].tasks
+            label: [each.scores(label) for each in found] for label in DATA_SETS[self.data].tasks
         }
 
     def _rows(

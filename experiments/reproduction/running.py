@@ -8,8 +8,8 @@ from experiments.reproduction.cells import BASELINES, Cell, Setting, unique
 from experiments.reproduction.data import DATA_SETS, DataSet, MissingImagesError, Source
 from experiments.reproduction.experiment import Done, Experiment, Trained
 from experiments.reproduction.files import write
+from experiments.reproduction.power import power_lines
 from mtcon_ray.base.callbacks import Callbacks
-from mtcon_ray.comparison.claims import planned
 from mtcon_ray.comparison.comparison_spec import Comparison
 from mtcon_ray.comparison.row import Row
 from mtcon_ray.comparison.stages import plan_stages, stage_lines
@@ -141,29 +141,18 @@ def comparison_of(
 
 
 def plan_lines(experiment: Experiment, setting: Setting, cluster: ClusterView) -> list[str]:
-    """Returns an experiment's sweeps, and the detectable differences of its two-system claims."""
+    """Returns an experiment's sweeps, and the detectable difference of each of its claims."""
     cells = unique(experiment.cells(setting))
     comparison, missing = comparison_of(experiment.name, setting, cells)
     stages = list(plan_stages(comparison, setting.root, cluster))
     lines = stage_lines(stages) if stages else []
     lines += [f"{row.title}: {row.why}" for row in missing.values()]
-    claims = [c for c in experiment.claims() if not {c.better, c.than} & missing.keys()]
-    plans = {title: plan for title, name, plan in stages if name == "seeds"}
-    used = {c: plans[setting.name_of(c)] for claim in claims for c in (claim.better, claim.than)}
-    if not used:
+    if not stages:
         return lines
     if not setting.budget.judges:
         return [*lines, f"no claim is judged at the budget {setting.budget.name}"]
-    items = min(plan.num_items["test"] for plan in used.values())
-    found = 100 * planned(items, setting.budget.seeds, len(used), len(claims))
-    printed = [abs(claim.paper - 100 * claim.margin) for claim in claims if claim.paper is not None]
-    few = sum(difference < found for difference in printed)
-    return [
-        *lines,
-        f"claims about one label will probably detect {found:.1f} points ({len(claims)} claims, "
-        f"{setting.budget.seeds} seeds, {items:,} test items; 80 % power after Holm's correction); "
-        f"{few} of the {len(printed)} printed differences are smaller",
-    ]
+    num_items = min(plan.num_items["test"] for _, name, plan in stages if name == "seeds")
+    return [*lines, *power_lines(experiment, setting, missing, num_items)]
 
 
 def train(

@@ -170,6 +170,10 @@ class PaperTable:
             pools.setdefault(claim.pool, []).append(claim)
         return [_mean_tested(trained, each) for each in pools.values() if len(each) > 1]
 
+    def tests(self, setting: Setting, trained: Mapping[Cell, Trained]) -> list[Tested]:
+        """Returns the tests of the means and of the other claims."""
+        return [*self.means(trained), *self.also(trained)]
+
     def _cell(self, value: PaperValue, system: str) -> Cell:
         """Returns the training behind a printed value, without the label if it is held out."""
         is_own = value.is_held_out and value.label in DATA_SETS[value.data].tasks
@@ -193,7 +197,7 @@ class PaperTable:
             table,
             {f"{self.paper}, table {self.number}: the paper's values and ours": draw_table(table)},
             [
-                *decided(setting, [*self.means(trained), *self.also(trained)]),
+                *decided(setting, self.tests(setting, trained)),
                 *judge(setting, trained, self.claims()),
             ],
             [*NOTES, *([LABEL_SETS_NOTE] if has_sets else []), *filter(None, [self.note])],
@@ -203,7 +207,8 @@ class PaperTable:
 
 def table_experiment(file: str, doc: str | None, table: PaperTable) -> Experiment:
     """Returns the table experiment of a module, from its `__file__` and `__doc__`."""
-    return Experiment(*described(file, doc), table.cells, table.finish, table.claims)
+    named = described(file, doc)
+    return Experiment(*named, table.cells, table.finish, table.claims, table.tests)
 
 
 def _mean_tested(trained: Mapping[Cell, Trained], claims: Sequence[Claim]) -> Tested:

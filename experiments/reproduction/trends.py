@@ -2,14 +2,15 @@
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from statistics import fmean, stdev
 
 import numpy as np
 from scipy.stats import page_trend_test, rankdata, t
 
 from experiments.reproduction.cells import Setting
-from experiments.reproduction.experiment import Answer, Author, Trained, Verdict
+from experiments.reproduction.experiment import Answer, Trained, Verdict
+from experiments.reproduction.experiment import Tested as Tested
 from experiments.reproduction.judging import (
     answer_at,
     comparable,
@@ -110,29 +111,6 @@ def trend(x: Sequence[float], by_x: Sequence[Sequence[float]]) -> Interval | Non
         return None
     found = over_seeds([rank_correlation(x, seed) for seed in zip(*by_x, strict=True)])
     return found and found._replace(low=max(found.low, -1.0), high=min(found.high, 1.0))
-
-
-@dataclass(frozen=True)
-class Tested:
-    """A claim of a positive `difference`, with its two-sided p, not yet corrected for others.
-
-    `ours` is the difference as text for readers. `error` is its standard error and `paper` the
-    printed difference, both as fractions. Readers see them in percentage points, unless `in_points`
-    is False. A claim with a `why` was not measured, or on too few seeds for a test.
-    """
-
-    claim: str
-    difference: Interval | None
-    ours: str = ""
-    p: float | None = None
-    why: str = ""
-    error: Estimate | None = None
-    paper: float | None = None
-    label: str = ""
-    author: Author = "paper"
-    note: str = ""
-    is_held_out: bool = False
-    in_points: bool = True
 
 
 def trend_tested(

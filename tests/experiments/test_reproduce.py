@@ -95,8 +95,17 @@ def test_a_plan_says_what_the_claims_will_detect(tmp_path: Path) -> None:
     small = ("data.num_items=400", "views.size=16", "train.batch_size=16")
     lines = plan_lines(experiment, setting(tmp_path, "small", *small), this_machine())
     assert sum(" tune " in line for line in lines) == 16
-    end = r"points \(4 claims, 3 seeds, 80 test .*; 4 of the 4 printed differences are smaller"
-    assert re.search(end, lines[-1])
+    # Over 80 items and 3 seeds: the mean of three differences, and four differences at 5 % / 4.
+    shown = "\n".join(lines[-6:])
+    assert "  6.40 points   MSCon above XEnt MT, mean of 3 differences: +1.43*\n" in shown
+    assert re.search(r"\n  13.21 points  MSCon above XEnt MT: damage_severity \+1.47\*, dis", shown)
+    assert "*: 5 of 5 printed differences are smaller" in shown
+    assert "not comparable: the networks have a random start" in lines[-1]
+    where = setting(tmp_path, "small", *small)
+    (where.folder / "mscon_table4").mkdir(parents=True)
+    header, row = "claim,label,paper,detectable,verdict", "A,b,+1.00 points,2.00 points,undecided"
+    (where.folder / "mscon_table4" / "claims.csv").write_text(f"{header}\n{row}\n")
+    assert "  2.00 points   A: b +1.00" in plan_lines(experiment, where, this_machine())
     lines = plan_lines(experiment, setting(tmp_path, "smoke", *small), this_machine())
     assert lines[-1] == "no claim is judged at the budget smoke"
     lines = plan_lines(experiment, setting(tmp_path, "small", only="paper"), this_machine())

@@ -13,6 +13,7 @@ from mtcon_ray.base.callbacks import Callbacks
 from mtcon_ray.comparison.comparison_spec import Comparison
 from mtcon_ray.comparison.row import Row
 from mtcon_ray.comparison.stages import plan_stages, stage_lines
+from mtcon_ray.comparison.summary import gauges
 from mtcon_ray.comparison.tuning import Tuning
 from mtcon_ray.plan.capacity import ClusterView
 from mtcon_ray.spec.run_spec import RunSpec
@@ -44,6 +45,7 @@ def run(
     trained = train(experiment.name, setting, unique(experiment.cells(setting)), watch, on_phase)
     outcome, folder = experiment.finish(setting, trained), setting.folder / experiment.name
     notes = [*outcome.notes, *stand_in_notes(trained), *disclosures(trained)]
+    notes += gauge_notes(trained.values())
     outcome = replace(outcome, notes=notes)
     write(folder, experiment, outcome)
     return Done(experiment, outcome, trained, folder)
@@ -71,6 +73,15 @@ def disclosures(trained: Mapping[Cell, Trained]) -> list[str]:
     if far:
         notes.append(CLASSES_NOTE.format(labels=", ".join(far)))
     return notes
+
+
+def gauge_notes(trained: Iterable[Trained]) -> list[str]:
+    """Returns the warnings about systems whose own gauges show that they learned nothing."""
+    return [
+        f"{each.cell.title} on {DATA_SETS[each.cell.data].title}: {text}."
+        for each in trained
+        for text in gauges(each.row)
+    ]
 
 
 def labels_with_other_classes(some: Trained, data_set: DataSet) -> list[str]:

@@ -43,7 +43,7 @@ def markdown(rows: list[Row], claims: Iterable[ClaimSpec] = ()) -> str:
         Table(names, table, right=range(1, len(names))).markdown(),
         claims_table(found).markdown() if found else "",
         tuning_markdown(rows),
-        notes(rows, found) + _gauges(rows),
+        notes(rows, found) + "".join(f"**{r.title}**: {t}.\n" for r in rows for t in gauges(r)),
     ]
     return "\n".join(part for part in parts if part)
 
@@ -118,15 +118,13 @@ def notes(rows: list[Row], claims: Sequence[Judged] = ()) -> str:
     return "\n".join(lines) + "\n" if lines else ""
 
 
-def _gauges(rows: list[Row]) -> str:
-    """Returns a line for each system with gauges that show no learning."""
-    found = []
-    for row in rows:
-        each = [t.last_metrics for t in row.finished]
-        shared = set.intersection(*map(set, each)) if each else set()
-        means = {name: fmean(values[name] for values in each) for name in shared}
-        found += [f"**{row.title}**: {text}.\n" for text in show.gauge_warnings(means)]
-    return "".join(found)
+def gauges(row: Row) -> list[str]:
+    """Returns the warnings about a system with gauges that show no learning, by their means."""
+    each = [t.last_metrics for t in row.finished]
+    shared = set.intersection(*map(set, each)) if each else set()
+    means = {name: fmean(values[name] for values in each) for name in shared}
+    margin = getattr(row.results.spec.method, "margin", None) if row.results else None
+    return show.gauge_warnings(means, margin)
 
 
 def tuning_markdown(rows: list[Row]) -> str:

@@ -204,13 +204,20 @@ def label_title(labels: metrics.Labels, label: str) -> str:
     return label if title == "accuracy" else f"{label} ({title})"
 
 
-def gauge_warnings(values: Mapping[str, float]) -> list[str]:
+def gauge_warnings(values: Mapping[str, float], margin: float | None = None) -> list[str]:
     """Returns a warning if a method's own gauges in an epoch show no learning.
 
-    Gauges come from the epoch's last step: the share of triplets in the right order, by chance a
-    half, and each head's mean cosines, which are equal after a collapse.
+    Gauges come from the epoch's last step, on training images: the share of triplets in the right
+    order, by chance a half, and each head's mean cosines, which are equal after a collapse. The
+    hinge loss of triplets is compared with its `margin`.
     """
     found = []
+    hinge = values.get(metrics.loss("triplet"), 0.0)
+    if margin is not None and hinge >= margin:
+        found.append(
+            f"the hinge loss is {hinge:.3f}, and {margin:g} for an embedding that is constant: it "
+            "has learned nothing so far; train longer, or search train.lr"
+        )
     right = values.get(metrics.TRIPLET_ACCURACY, 1.0)
     if right < LEARNED_TRIPLETS:
         found.append(

@@ -88,7 +88,8 @@ def winner_warnings(results: SweepResults) -> list[str]:
     """
     if (winner := results.winner) is None:
         return []
-    found = show.gauge_warnings(winner.last_metrics)
+    margin = winner.params.get("method.margin", getattr(results.spec.method, "margin", None))
+    found = show.gauge_warnings(winner.last_metrics, margin)
     gradient = winner.last_metrics.get(metrics.PROBE_GRADIENT, 0.0)
     if gradient > CONVERGED:
         text = f"the probes have not converged (gradient {gradient:.0e} of its start); "

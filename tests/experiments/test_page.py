@@ -3,14 +3,19 @@
 import re
 from pathlib import Path
 
+import pandas as pd
+
 from experiments.reproduce import load
 from experiments.reproduction.cells import Cell
-from experiments.reproduction.experiment import Done
+from experiments.reproduction.experiment import Done, Outcome, Trained, Verdict
+from experiments.reproduction.files import markdown
 from experiments.reproduction.page import Failure, page, write_inconsistencies
 from experiments.reproduction.paper import inconsistencies
-from experiments.reproduction.running import disclosures
+from experiments.reproduction.running import disclosures, gauge_notes
+from mtcon_ray.comparison.row import Row
+from mtcon_ray.display.results_table import winner_warnings
 from tests.experiments.pretended import all_trained, setting, trained
-from tests.recorded import plan_with
+from tests.recorded import plan_with, results_of, trial_of
 
 DOCS = Path(__file__).parents[2] / "docs"
 
@@ -58,6 +63,21 @@ def test_what_differs_from_the_paper_is_disclosed(tmp_path: Path) -> None:
     assert "random start, 16,800 views in a training. Labels and their classes: cat" in disclosed
     assert disclosed.endswith("; brand (tilt): 43, the paper's 20.")
     assert "classes: gender (colour) of UT Zappos50K (8, the paper's 4), brand (tilt) " in far
+
+
+def test_a_system_that_learned_nothing_is_marked(tmp_path: Path) -> None:
+    where, cell = setting(tmp_path, "small"), Cell("zappos50k", "csn")
+    last = {"val/accuracy": 0.5, "loss/triplet": 0.3}
+    results = results_of(where.spec_of(cell), trial_of(0, 1, last))
+    (note,) = gauge_notes([Trained(cell, None, Row("x", results))])
+    assert note.startswith("CSN on UT Zappos50K: the hinge loss is 0.300, and 0.2 for an ")
+    assert winner_warnings(results)[0].startswith("the hinge loss is 0.300")
+    weak = Verdict("MTCon above CSN", "holds", note="CSN is below the untrained encoder")
+    outcome = Outcome(pd.DataFrame(), verdicts=[weak])
+    html = page(where, [Done(load("mscon_table3"), outcome, {}, tmp_path)], [], planned=1)
+    assert "1 that hold are over a system below the untrained encoder." in html
+    assert "<td>CSN is below the untrained encoder" in html
+    assert "| CSN is below the untrained encoder |" in markdown(load("mscon_table3"), outcome)
 
 
 def test_the_published_inconsistencies_are_those_of_the_report(tmp_path: Path) -> None:

@@ -9,8 +9,8 @@ from mtcon_ray.comparison.row import Row
 from tests.experiments.pretended import all_trained, setting
 
 GOOD, POOR = Cell("zappos50k", "mtcon"), Cell("zappos50k", "csn")
-FAILED = Cell("zappos50k", "scenet")
-SCORES = {GOOD: [0.8, 0.82, 0.81], POOR: [0.5, 0.51, 0.52], FAILED: []}
+FAILED, UNTRAINED = Cell("zappos50k", "scenet"), Cell("zappos50k", "untrained")
+SCORES = {GOOD: [0.8, 0.82, 0.81], POOR: [0.5, 0.51, 0.52], FAILED: [], UNTRAINED: [0.6] * 3}
 
 
 def test_answers_and_the_differences_behind_them(tmp_path: Path) -> None:
@@ -26,6 +26,7 @@ def test_answers_and_the_differences_behind_them(tmp_path: Path) -> None:
     first, second, third, last, held_out = judge(where, trained, claims)
     assert (held_out.answer, held_out.ours[:6]) == ("not comparable", "+30.00")
     assert (first.claim, first.answer) == ("MTCon, learned weights above CSN", "holds")
+    assert (first.note, second.note) == ("CSN is below the untrained encoder", "")
     assert (first.paper, first.label) == ("+10.00 points", "category (shape)")
     assert first.ours.startswith("+30.00 [+")
     assert first.ours.endswith("] points")

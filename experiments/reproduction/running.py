@@ -28,6 +28,11 @@ CLASSES_NOTE = (
     "number of classes alone can explain a verdict about such a label."
 )
 
+WEIGHTS_NOTE = (
+    "Learned weights are normalised, of mean 1. The claims are judged on them. A row of learned "
+    "weights as printed has the papers' form, without normalisation. No claim is judged on it."
+)
+
 Watch = Callable[[str], AbstractContextManager[Callbacks]]
 
 
@@ -70,6 +75,8 @@ def disclosures(trained: Mapping[Cell, Trained]) -> list[str]:
             f"training. Labels and their classes: {labels}."
         )
         far += labels_with_other_classes(some, data_set)
+    if any(cell.key == "mtcon" for cell in trained):
+        notes.append(WEIGHTS_NOTE)
     if far:
         notes.append(CLASSES_NOTE.format(labels=", ".join(far)))
     return notes

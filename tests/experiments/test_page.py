@@ -58,7 +58,8 @@ def test_what_differs_from_the_paper_is_disclosed(tmp_path: Path) -> None:
     classes = {"shape": 3, "texture": 6, "colour": 8, "tilt": 43}
     plan = plan_with(classes=classes, num_items={"train": 700, "test": 1234}, images_per_trial=8400)
     each = trained(where, Cell("zappos50k", "mtcon"), [0.5], plan=plan)
-    disclosed, far = disclosures({each.cell: each})
+    disclosed, weights, far = disclosures({each.cell: each})
+    assert weights.startswith("Learned weights are normalised, of mean 1. The claims are judged on")
     assert ": synthetic images, 700 train, 1,234 test. MTCon, learned weights: small, " in disclosed
     assert "random start, 16,800 views in a training. Labels and their classes: cat" in disclosed
     assert disclosed.endswith("; brand (tilt): 43, the paper's 20.")

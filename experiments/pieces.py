@@ -15,7 +15,6 @@ Hypothesis, written before the trainings: linear probes do not distinguish MTCon
 cross-entropy, but retrieval in the space of a task does.
 """
 
-import shutil
 import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
@@ -30,7 +29,8 @@ import torch
 
 from experiments.reproduction.cells import SYSTEMS
 from experiments.reproduction.command import FOLDER, script
-from experiments.reproduction.judging import in_points
+from experiments.reproduction.figures import Curve, CurvePanel, intervals_figure
+from experiments.reproduction.interval_table import percent_of
 from experiments.reproduction.pieces import (
     ENCODER,
     HEAD,
@@ -42,15 +42,14 @@ from experiments.reproduction.pieces import (
     Piece,
     Run,
     System,
+    write,
 )
-from experiments.reproduction.trends import Tested, combined, difference_tested
 from mtcon_ray.base.cpus import usable_cpus
 from mtcon_ray.base.paths import prepare_root
 from mtcon_ray.cli import options
 from mtcon_ray.cli.main import run_script
 from mtcon_ray.display.console import say
-from mtcon_ray.display.presentation import p_text
-from mtcon_ray.evaluation.intervals import detectable, holm, judge
+from mtcon_ray.evaluation.intervals import mean_interval
 
 
 def of_paper(key: str) -> System:
@@ -219,6 +218,38 @@ PIECES = {
 MISSING = 0.5  # of retrieval-missing's labels
 
 
+# Pieces of the picture with their names there, and its systems with their spaces.
+CONDITIONS = {
+    "retrieval": "all",
+    "retrieval-missing": "half\nmissing",
+    "retrieval-wrong": "30 %\nwrong",
+    "retrieval-few": "a fifth\nof all",
+}
+SPACES = {
+    "MTCon, head": (MTCON.title, HEAD),
+    "cross-entropy, logits": (XENT.title, HEAD),
+    "cross-entropy, hidden layer": (HIDDEN_XENT.title, HIDDEN),
+    "cross-entropy, encoder": (XENT.title, ENCODER),
+}
+
+
+def picture(run: Run) -> bytes:
+    """Draws retrieval in each task's space, for all pieces of `CONDITIONS` beside this run's."""
+    runs = [
+        replace(run, piece=PIECES[name], folder=run.folder.with_name(name)) for name in CONDITIONS
+    ]
+    panels = []
+    for task in TASKS:
+        curves = {}
+        for name, (system, space) in SPACES.items():
+            place = space if space == ENCODER else f"{space} {task}"
+            found = [each.scores(system, place, task) for each in runs]
+            points = [percent_of(scores and mean_interval(scores)) for scores in found]
+            curves[name] = Curve(range(len(runs)), points)
+        panels.append(CurvePanel(task, "mAP@R, %", curves))
+    return intervals_figure(panels, list(CONDITIONS.values()))
+
+
 def with_missing_labels(csv: Path, goal: Path) -> Path:
     """Writes a copy of the table in which a share of the train labels of each task is missing."""
     table = pd.read_csv(csv)
@@ -229,59 +260,6 @@ def with_missing_labels(csv: Path, goal: Path) -> Path:
     goal.parent.mkdir(parents=True, exist_ok=True)
     table.to_csv(goal, index=False)
     return goal
-
-
-def tested(run: Run) -> list[Tested]:
-    """Returns the tests of the piece's claims, not yet corrected for each other."""
-    found = []
-    for claim in run.piece.claims:
-        pair = [run.scores(*side, claim.label) for side in (claim.better, claim.than)]
-        difference = combined(lambda s: s[0] - s[1], pair)
-        found.append(difference_tested(str(claim), difference))
-    return found
-
-
-def verdicts(tests: list[Tested]) -> pd.DataFrame:
-    """Returns a row per claim, with p corrected by Holm's procedure for all claims of the piece."""
-    corrected = iter(holm([each.p for each in tests if each.p is not None]))
-    rows = []
-    for each in tests:
-        p = None if each.p is None else next(corrected)
-        smallest = each.error and detectable(each.error, sum(t.p is not None for t in tests))
-        answer = judge(each.difference, p=p) if each.difference and p is not None else each.why
-        rows.append(
-            {
-                "claim": each.claim,
-                "difference": each.ours,
-                "detectable": in_points(smallest),
-                "p (Holm)": "" if p is None else p_text(p),
-                "verdict": answer,
-            }
-        )
-    return pd.DataFrame(rows)
-
-
-def write(run: Run) -> Path:
-    """Writes results.csv, claims.csv and an archive of both with all per-item results."""
-    run.folder.mkdir(parents=True, exist_ok=True)
-    found = run.finished()
-    rows = [
-        {"system": system, "seed": seed, "metric": name, "value": value}
-        for (system, seed), values in found.items()
-        for name, value in values.items()
-    ]
-    pd.DataFrame(rows).to_csv(run.folder / "results.csv", index=False)
-    verdicts(tested(run)).to_csv(run.folder / "claims.csv", index=False)
-    packed = run.folder / "packed"
-    shutil.copytree(
-        run.folder,
-        packed,
-        ignore=shutil.ignore_patterns("*.pt", "packed"),
-        dirs_exist_ok=True,
-    )
-    archive = shutil.make_archive(str(run.folder), "gztar", packed)
-    shutil.rmtree(packed)
-    return Path(archive)
 
 
 @click.argument("name", type=click.Choice(list(PIECES)))
@@ -321,6 +299,8 @@ def pieces(
     run = Run(piece, data, root, kept, monotonic() + 60 * minutes)
     say(run.estimate())
     is_whole = run.train_all()
+    if name in CONDITIONS:
+        (kept.parent / "retrieval.png").write_bytes(picture(run))
     say(f"{'all is trained' if is_whole else 'the next call continues'}: {write(run)}")
     return 0 if is_whole else 1
 

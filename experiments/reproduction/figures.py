@@ -128,6 +128,27 @@ def curves_figure(panels: Sequence[CurvePanel], x_label: str, *, log: bool = Fal
         return plotting.png(figure)
 
 
+def intervals_figure(panels: Sequence[CurvePanel], groups: Sequence[str]) -> bytes:
+    """Draws the intervals of curves beside each other in groups, with x from 0, as a PNG."""
+    names = list(dict.fromkeys(name for panel in panels for name in panel.curves))
+    looks = {n: {**look, "linestyle": ""} for n, look in zip(names, LOOKS, strict=False)}
+    with plotting.styled():
+        figure, grid = plotting.panels(len(panels), height=3.2)
+        for axes, panel in zip(grid, panels, strict=True):
+            axes.set_title(panel.title, loc="left")
+            axes.set_ylabel(panel.unit)
+            axes.set_xticks(range(len(groups)), groups)
+            for name, curve in panel.curves.items():
+                aside = (names.index(name) - (len(names) - 1) / 2) / (len(names) + 1)
+                found = [(x + aside, y) for x, y in zip(curve.x, curve.points, strict=True) if y]
+                if found:
+                    value, low, high = np.array([y[:3] for _, y in found], dtype=float).T
+                    ends = [value - low, high - value]
+                    axes.errorbar([x for x, _ in found], value, ends, capsize=2, **looks[name])
+        plotting.legend(figure, looks)
+        return plotting.png(figure)
+
+
 def _draw(axes: Axes, curve: Curve, look: dict[str, Any]) -> None:
     """Draws a curve at all x with values. An interval without end has no band."""
     found = [(x, point) for x, point in zip(curve.x, curve.points, strict=True) if point]

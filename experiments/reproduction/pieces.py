@@ -1,6 +1,7 @@
 """Trainings of a piece until the minutes of a call are over, without Ray and MLflow."""
 
 import json
+import shutil
 from collections.abc import Mapping
 from copy import deepcopy
 from dataclasses import dataclass, field
@@ -11,15 +12,19 @@ from time import monotonic
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import torch
 from torch import Tensor, nn
 
+from experiments.reproduction.judging import in_points
 from experiments.reproduction.retrieval import query_scores
+from experiments.reproduction.trends import Tested, combined, difference_tested
 from mtcon_ray.base.paths import PREDICTIONS_FILE, cache_folder
 from mtcon_ray.data.dataset import Dataset, open_dataset
 from mtcon_ray.display.console import say
+from mtcon_ray.display.presentation import p_text
 from mtcon_ray.evaluation.features import extract_features
-from mtcon_ray.evaluation.intervals import Scores, resampled_scores
+from mtcon_ray.evaluation.intervals import Scores, detectable, holm, judge, resampled_scores
 from mtcon_ray.evaluation.neighbours import retrieval
 from mtcon_ray.evaluation.predictions import load_predictions
 from mtcon_ray.plan.local import choose_device
@@ -274,3 +279,56 @@ def spaces(trainer: Trainer, rows: np.ndarray) -> dict[str, Tensor]:
             with torch.inference_mode():
                 found[f"{HIDDEN} {name}"] = deepcopy(head[0]).cpu()(found[ENCODER])
     return found
+
+
+def tested(run: Run) -> list[Tested]:
+    """Returns the tests of the piece's claims, not yet corrected for each other."""
+    found = []
+    for claim in run.piece.claims:
+        pair = [run.scores(*side, claim.label) for side in (claim.better, claim.than)]
+        difference = combined(lambda s: s[0] - s[1], pair)
+        found.append(difference_tested(str(claim), difference))
+    return found
+
+
+def verdicts(tests: list[Tested]) -> pd.DataFrame:
+    """Returns a row per claim, with p corrected by Holm's procedure for all claims of the piece."""
+    corrected = iter(holm([each.p for each in tests if each.p is not None]))
+    rows = []
+    for each in tests:
+        p = None if each.p is None else next(corrected)
+        smallest = each.error and detectable(each.error, sum(t.p is not None for t in tests))
+        answer = judge(each.difference, p=p) if each.difference and p is not None else each.why
+        rows.append(
+            {
+                "claim": each.claim,
+                "difference": each.ours,
+                "detectable": in_points(smallest),
+                "p (Holm)": "" if p is None else p_text(p),
+                "verdict": answer,
+            }
+        )
+    return pd.DataFrame(rows)
+
+
+def write(run: Run) -> Path:
+    """Writes results.csv, claims.csv and an archive of both with all per-item results."""
+    run.folder.mkdir(parents=True, exist_ok=True)
+    found = run.finished()
+    rows = [
+        {"system": system, "seed": seed, "metric": name, "value": value}
+        for (system, seed), values in found.items()
+        for name, value in values.items()
+    ]
+    pd.DataFrame(rows).to_csv(run.folder / "results.csv", index=False)
+    verdicts(tested(run)).to_csv(run.folder / "claims.csv", index=False)
+    packed = run.folder / "packed"
+    shutil.copytree(
+        run.folder,
+        packed,
+        ignore=shutil.ignore_patterns("*.pt", "packed"),
+        dirs_exist_ok=True,
+    )
+    archive = shutil.make_archive(str(run.folder), "gztar", packed)
+    shutil.rmtree(packed)
+    return Path(archive)

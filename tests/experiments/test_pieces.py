@@ -10,8 +10,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from experiments.pieces import PIECES, with_missing_labels, write
-from experiments.reproduction.pieces import LABELS, Piece, Run
+from experiments.pieces import PIECES, picture, with_missing_labels
+from experiments.reproduction.pieces import LABELS, Piece, Run, write
 from tests.tables import write_table
 
 TINY = {
@@ -68,9 +68,9 @@ def test_a_piece_trains(
     small = Piece(piece.systems[:2], (), epochs=1, tuning_epochs=1, seeds=1, base=base)
     run = Run(small, photos, tmp_path, tmp_path / "pieces" / name, inf)
     assert run.train_all()
-    assert "map@r/gender/encoder" in set(
-        pd.read_csv(write(run).parent / name / "results.csv")["metric"]
-    )
+    results = pd.read_csv(write(run).parent / name / "results.csv")
+    assert "map@r/gender/encoder" in set(results["metric"])
+    assert picture(run).startswith(b"\x89PNG")
 
 
 def test_missing_labels_are_half_of_the_train_labels(

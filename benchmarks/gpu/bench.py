@@ -41,14 +41,16 @@ class Bench:
     networks: tuple[tuple[str, int, int], ...] = (
         ("resnet18", 64, 64),
         ("resnet18", 64, 512),
+        ("resnet50", 224, 128),
         ("resnet18", 112, 64),
         ("resnet18", 112, 512),
-        ("resnet50", 224, 128),
     )
-    """Encoder, side in pixels and batch of each row of `peers` and `speed`."""
+    """Encoder, side in pixels and batch of each network of `speed`, `network` and `peers`."""
     methods: tuple[str, ...] = tuple(EACH)
     compile: tuple[str, ...] = ("none", "graphs")
     num_images: int = 8192
+    steps: int = 64
+    """Least steps of an epoch of `peers`."""
     seconds: float = 2.0
     """Duration of each measurement of speed."""
     elements: int = 2**28

@@ -2,7 +2,7 @@
 
 The limits are the network without views, losses and optimizer, captured in a CUDA graph; the
 operations that the network needs, at the rate of a product of matrices; and the bytes that its
-layers must move, at the rate of a copy. Both rates are measured in the same run.
+layers move one by one, at the rate of a copy. Both rates are measured in the same run.
 """
 
 from collections.abc import Callable
@@ -22,11 +22,13 @@ from mtcon_ray.training import step_graph
 from mtcon_ray.training.trainer import Trainer
 
 PROFILED = 3  # steps
-# Ways to compile a network, in addition to the graph that captures it.
+# Ways to compile a network for fixed sizes, in addition to the graph that captures it.
 WAYS: dict[str, Callable[..., Any]] = {
     "as it is": lambda network: network,
-    "by Inductor": torch.compile,
-    "by Inductor, max-autotune": partial(torch.compile, mode="max-autotune-no-cudagraphs"),
+    "by Inductor": partial(torch.compile, dynamic=False),
+    "by Inductor, max-autotune": partial(
+        torch.compile, mode="max-autotune-no-cudagraphs", dynamic=False
+    ),
 }
 
 
@@ -49,8 +51,9 @@ def _speed(bench: Bench, encoder: str, size: int, batch_size: int, how: str) -> 
         bench.warm(run)
     num_views = 2 * batch_size
     step = seconds_each(run._train_step, bench)
-    steps = lambda: [run._train_step() for _ in range(PROFILED)]  # noqa: E731
-    launches, busy = kernel_seconds(steps, bench, of_cpu=True)
+    launches, busy = kernel_seconds(
+        lambda: [run._train_step() for _ in range(PROFILED)], bench.device
+    )
     alone = partial(network_step, run, random_views(run), run.learner.forward)
     encoder_alone, captured = seconds_each(alone, bench), seconds_each(capture(alone, run), bench)
     operations = num_operations(alone) / step / product_rate(bench)
@@ -75,6 +78,8 @@ def network(bench: Bench) -> Lines:
 
 
 def _network(bench: Bench, encoder: str, size: int, batch_size: int, way: str) -> str:
+    # Otherwise a network after another would have code for sizes that vary.
+    torch.compiler.reset()
     spec = bench.spec(encoder, size=size, batch_size=batch_size)
     run = bench.run(spec, f"network-{encoder}-{size}-{batch_size}-{way}")
     compiled = WAYS[way](run.learner.forward)
@@ -103,11 +108,11 @@ def num_operations(do: Callable[[], object]) -> int:
 
 
 def moved_bytes(run: Trainer, do: Callable[[], object]) -> int:
-    """Returns the least bytes that the layers of encoder and heads move in a step `do`.
+    """Returns the bytes that the layers of encoder and heads move in a step `do`, layer by layer.
 
-    A layer reads its input and writes its output. Backward it reads its input and the gradient of
-    its output, and writes the gradient of its input. Its parameters are read twice, and their
-    gradient is written once. The additions of shortcuts are left out.
+    Fused layers move less. A layer reads its input and writes its output. Backward it reads its
+    input and the gradient of its output, and writes the gradient of its input. Its parameters are
+    read twice, and their gradient is written once. The additions of shortcuts are left out.
     """
     total = 0
 

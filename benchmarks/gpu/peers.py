@@ -4,14 +4,17 @@ All systems have the same images, encoder, batch, strengths of views, learning r
 cores. The first epoch starts with JPEG files and includes what a system does once: start of
 workers, decoding, compilation, capture of graphs. Later epochs have decoded images. The peers with
 views on the device are compiled with graphs, and train with autocast. torchvision's views on the
-device are alike for all images of a batch.
+device are alike for all images of a batch. Peak memory is that of torch's allocator, and the busy
+share is NVML's: the share of time with a running kernel.
 """
 
+import gc
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache, cached_property, partial
+from pathlib import Path
 from shutil import rmtree
-from statistics import median
+from statistics import fmean, median
 from time import perf_counter
 
 import numpy as np
@@ -19,16 +22,20 @@ import pandas as pd
 import torch
 
 from benchmarks.gpu.bench import Bench, Lines, labelled
-from benchmarks.gpu.speed import kernel_seconds
+from benchmarks.gpu.speed import busy_shares
 from benchmarks.peers import training_loops as loops
 from benchmarks.training import opened, run_of
 from benchmarks.views import drawn_photographs
 from mtcon_ray.data.dataset import Dataset
-from mtcon_ray.spec.run_spec import parse_spec
+from mtcon_ray.spec.run_spec import RunSpec, parse_spec
 from mtcon_ray.training.trainer import Trainer
 
+# Images that differ. Others repeat them.
+DRAWN = 512
 LEAST_EPOCHS = 3
 OURS = "mtcon-ray, graphs"
+# Packages of the peers.
+PACKAGES = ("kornia", "lightly")
 
 Way = Callable[[loops.Images], loops.Epoch]
 
@@ -36,7 +43,6 @@ Way = Callable[[loops.Images], loops.Epoch]
 def peers(bench: Bench) -> Lines:
     """Times an epoch of each system, for each network."""
     for network in bench.networks:
-        torch.compiler.reset()
         case = Case(bench, *network)
         for name, way in case.ways().items():
             yield f"{case.title}: {name}", partial(case.measure, way)
@@ -57,14 +63,44 @@ class Case:
         return f"{self.encoder}, {self.size} px, batch {self.batch_size}"
 
     @cached_property
+    def drawn(self) -> np.ndarray:
+        """Different images, uint8 [DRAWN, S, S, 3], a quarter larger than the views."""
+        return drawn_photographs(DRAWN, round(1.25 * self.size))
+
+    @cached_property
     def images(self) -> np.ndarray:
-        """Decoded images, uint8 [N, S, S, 3], a quarter larger than the views."""
-        return drawn_photographs(*self.bench.stored(self.size))
+        """Decoded images, uint8 [N, S, S, 3]."""
+        number = max(self.bench.num_images, self.bench.steps * self.batch_size)
+        return self.drawn[np.arange(number) % DRAWN]
 
     @cached_property
     def files(self) -> list[bytes]:
-        """The images as JPEG files."""
-        return loops.jpegs(self.images)
+        """The images as JPEG files in memory."""
+        different = loops.jpegs(self.drawn)
+        return [different[i % DRAWN] for i in range(len(self.images))]
+
+    @cached_property
+    def on_disk(self) -> RunSpec:
+        """The spec of a CSV and a folder with the images as JPEG files."""
+        folder = self.bench.folder / f"{self.title}, files"
+        folder.mkdir()
+        files = [*self.files, *self.files[:2]]  # a data set has images of val and test
+        splits = ["train"] * len(self.files) + ["val", "test"]
+        table = pd.DataFrame({"image": [f"{i}.jpg" for i in range(len(files))], "split": splits})
+        for task in self.labels.tasks:
+            table[task] = np.resize(self.labels.table.labels[task], len(files))
+        table.to_csv(folder / "labels.csv", index=False)
+        for name, each in zip(table["image"], files, strict=True):
+            (folder / name).write_bytes(each)
+        data = {
+            "kind": "table",
+            "csv": str(folder / "labels.csv"),
+            "images": str(folder),
+            "tasks": self.labels.tasks,
+            "split_column": "split",
+        }
+        raw = {"name": "peers", "data": data, "views": {"size": self.size}}
+        return parse_spec({**raw, "method": {"name": "mtcon"}})
 
     @cached_property
     def labels(self) -> Dataset:
@@ -79,7 +115,9 @@ class Case:
     @cached_property
     def ours(self) -> tuple[float, ...]:
         """Seconds of our epochs with graphs."""
-        return self.seconds(self.train_ours("graphs", self.images))
+        epoch = self.train_ours("graphs", self.images)
+        epoch()
+        return self.seconds(epoch)
 
     def trainer(self, dataset: Dataset, how: str) -> Trainer:
         """Returns an unstarted training of ours, without checkpoints and evaluations."""
@@ -111,60 +149,47 @@ class Case:
 
     def train_ours(self, how: str, images: loops.Images) -> loops.Epoch:
         """Returns our epoch. JPEG files are read from a folder, as a user's are."""
-        dataset = self.labels if isinstance(images, np.ndarray) else self.from_files(images)
-        return partial(next, iter(self.trainer(dataset, how)))
-
-    def from_files(self, images: list[bytes]) -> Dataset:
-        """Returns the data set of a CSV and a folder of images, decoded from the files."""
-        folder = self.bench.folder / f"{self.title}, files"
-        rmtree(folder, ignore_errors=True)
-        folder.mkdir()
-        table = pd.DataFrame({"image": [f"{i}.jpg" for i in range(len(images))], "split": "train"})
-        table.loc[:1, "split"] = ["val", "test"]
-        for task in self.labels.tasks:
-            table[task] = self.labels.table.labels[task]
-        table.to_csv(folder / "labels.csv", index=False)
-        for name, each in zip(table["image"], images, strict=True):
-            (folder / name).write_bytes(each)
-        data = {
-            "kind": "table",
-            "csv": str(folder / "labels.csv"),
-            "images": str(folder),
-            "tasks": self.labels.tasks,
-            "split_column": "split",
-        }
-        raw = {"name": "peers", "data": data, "views": {"size": self.size}}
-        return opened(parse_spec({**raw, "method": {"name": "mtcon"}}), folder)
+        if isinstance(images, np.ndarray):
+            return partial(next, iter(self.trainer(self.labels, how)))
+        store = Path(self.bench.folder / f"{self.title}, decoded")
+        rmtree(store, ignore_errors=True)
+        return partial(next, iter(self.trainer(opened(self.on_disk, store), how)))
 
     def measure(self, way: Way) -> str:
         """Returns the columns of a system. A system without its package is not run."""
-        device, files, _ = self.bench.device, self.files, self.like
+        device, files, ours = self.bench.device, self.files, median(self.ours)
         on_gpu = device.type == "cuda"
+        _ = self.like, self.on_disk  # made before the clock starts
+        gc.collect()
+        torch.cuda.empty_cache()
+        before = torch.cuda.memory_reserved(device) if on_gpu else 0
         try:
             begin = perf_counter()
             way(files)()
             first = perf_counter() - begin
-        except ImportError as error:
+        except ModuleNotFoundError as error:
+            if error.name not in PACKAGES:
+                raise
             return f"not run: {error}"
-        # Our own training with graphs must not count as memory of this system.
-        ours = median(self.ours)
-        before = torch.cuda.memory_allocated(device) if on_gpu else 0
+        gc.collect()
+        torch.cuda.empty_cache()
         if on_gpu:
             torch.cuda.reset_peak_memory_stats(device)
         epoch = way(self.images)
-        seconds = median(self.seconds(epoch))
-        peak = torch.cuda.max_memory_allocated(device) - before if on_gpu else 0
-        busy = kernel_seconds(epoch, self.bench, of_cpu=False)[1] / seconds
+        epoch()
+        with busy_shares(device) as shares:
+            seconds = median(self.seconds(epoch))
+        peak = torch.cuda.max_memory_reserved(device) - before if on_gpu else 0
+        busy = f"{fmean(share for _, share in shares):.0f} %" if shares else "unknown"
         num_views = 2 * self.batch_size * (len(self.images) // self.batch_size)
         return (
             f"{num_views / seconds:,.0f} views/s, an epoch {seconds:.2f} s, the first {first:.1f} "
-            f"s, {peak / 1e9:.1f} GB, GPU busy {100 * busy:.0f} %, {seconds / ours:.2f} of the "
-            "time of ours with graphs"
+            f"s, {peak / 1e9:.1f} GB, GPU busy {busy}, "
+            f"{seconds / ours:.2f} of the time of ours with graphs"
         )
 
     def seconds(self, epoch: loops.Epoch) -> tuple[float, ...]:
-        """Returns the seconds of epochs after one that is not counted."""
-        epoch()
+        """Returns the seconds of some epochs."""
         found: list[float] = []
         while len(found) < LEAST_EPOCHS or sum(found) < self.bench.seconds:
             begin = perf_counter()

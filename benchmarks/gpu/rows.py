@@ -1,12 +1,13 @@
 """`python -m benchmarks gpu [ROW ...]`: prints each line of the table as soon as it is measured.
 
-It needs only the core, without Ray, MLflow and Optuna, and a GPU. `ranks --cpu` needs no GPU.
+It needs a GPU and, except for `winner`, only the core. `ranks --cpu` needs no GPU.
 """
 
 import json
 import sys
 import traceback
 from collections.abc import Callable, Sequence
+from hashlib import sha256
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from time import monotonic, perf_counter
@@ -67,8 +68,8 @@ def main(names: Sequence[str], *, on_cpu: bool = False) -> bool:
 def measure(names: Sequence[str], bench: Bench, *, has_gpu: bool, limit: float = LIMIT) -> bool:
     """Prints the rows, as not run without a GPU. Returns False if a line failed.
 
-    No line starts after `limit` seconds. The next call with the same rows, device and torch then
-    prints the finished lines again, and measures the others.
+    No line starts after `limit` seconds. If lines are missing or failed, the next call with the
+    same rows, device and torch prints the finished lines again, and measures the others.
     """
     header, rule = markdown(HEADER, []).splitlines()
     print(f"{header}\n{rule}", flush=True)
@@ -87,7 +88,7 @@ def measure(names: Sequence[str], bench: Bench, *, has_gpu: bool, limit: float =
                 show(name, f"not run: {limit:g} s are over; the same command continues", "")
             else:
                 failed += not one_line(name, do, finished)
-    if not late:
+    if not late and not failed:
         finished.path.unlink(missing_ok=True)
     return not failed
 
@@ -96,16 +97,20 @@ class Finished:
     """The lines of a call in a file, for the next call with the same rows, device and torch."""
 
     def __init__(self, bench: Bench, names: Sequence[str]) -> None:
-        self.path = bench.kept / "lines.json"
-        self.call = [*names, gpu(), str(bench.device), torch.__version__]
-        kept = json.loads(self.path.read_text()) if self.path.exists() else {}
-        self.lines: dict[str, list[str]] = kept["lines"] if kept.get("call") == self.call else {}
+        call = json.dumps([*names, gpu(), str(bench.device), torch.__version__])
+        self.path = bench.kept / f"lines-{sha256(call.encode()).hexdigest()[:12]}.json"
+        self.lines: dict[str, list[str]] = {}
+        if self.path.exists():
+            self.lines = json.loads(self.path.read_text())
 
     def add(self, *cells: str) -> None:
         """Keeps a line by its name, the first cell."""
         self.lines[cells[0]] = list(cells)
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        self.path.write_text(json.dumps({"call": self.call, "lines": self.lines}))
+        # Replaced as a whole: the call may be killed.
+        part = self.path.with_suffix(".part")
+        part.write_text(json.dumps(self.lines))
+        part.replace(self.path)
 
 
 def one_line(name: str, do: Callable[[], str], finished: Finished) -> bool:

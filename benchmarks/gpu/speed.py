@@ -7,7 +7,8 @@ import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache, partial
-from time import perf_counter, sleep
+from threading import Event, Thread
+from time import perf_counter, sleep, time
 
 import torch
 from torch.autograd import DeviceType  # type: ignore[attr-defined]  # in no stub of torch's
@@ -28,6 +29,7 @@ TOO_LITTLE = 2 * 2**30
 # Relative difference allowed between the mean losses of the first steps in half precision.
 IN_HALF = 0.02
 FREED = 10.0  # seconds in which the memory of a failed training must be free
+EACH_SECONDS = 0.1  # between two readings of the busy share
 LAUNCHES = ("cudaLaunchKernel", "cuLaunchKernel", "cudaGraphLaunch")
 
 
@@ -65,10 +67,13 @@ def _versions() -> str:
 
 def _node() -> str:
     names = {"a C compiler, for Triton": ("gcc", "clang"), "MPS": ("nvidia-cuda-mps-control",)}
-    return ", ".join(
+    found = [
         f"{what}: {next(filter(None, map(shutil.which, programs)), 'not there')}"
         for what, programs in names.items()
-    )
+    ]
+    # Workers of a DataLoader pass batches through it.
+    free = shutil.disk_usage("/dev/shm").free
+    return ", ".join([*found, f"/dev/shm: {free / 2**30:.1f} GiB free"])
 
 
 def launch(bench: Bench) -> Lines:
@@ -272,19 +277,12 @@ def on_host(labelled: LabelledFeatures) -> LabelledFeatures:
     return LabelledFeatures(labelled.features.cpu(), labels)
 
 
-def kernel_seconds(do: Callable[[], object], bench: Bench, *, of_cpu: bool) -> tuple[int, float]:
-    """Returns the launches of a call, of kernels or of graphs, and its kernels' seconds.
-
-    `of_cpu` also records the operations on the CPU, without which launches are not counted. A call
-    with many steps then takes minutes to analyse. On a CPU both are 0.
-    """
-    if bench.device.type != "cuda":
+def kernel_seconds(do: Callable[[], object], device: torch.device) -> tuple[int, float]:
+    """Returns the launches of a call, of kernels or of graphs, and its kernels' seconds."""
+    on_gpu = [ProfilerActivity.CUDA] if device.type == "cuda" else []
+    with profile(activities=[ProfilerActivity.CPU, *on_gpu]) as found:
         do()
-        return 0, 0.0
-    activities = [ProfilerActivity.CUDA, *([ProfilerActivity.CPU] if of_cpu else [])]
-    with profile(activities=activities) as found:
-        do()
-        finish(bench.device)
+        finish(device)
     averages = found.key_averages()
     launches = sum(each.count for each in averages if each.key.startswith(LAUNCHES))
     # An operation on the CPU and a range of operations have the time of their kernels, too.
@@ -294,3 +292,30 @@ def kernel_seconds(do: Callable[[], object], bench: Bench, *, of_cpu: bool) -> t
         if each.device_type != DeviceType.CPU and not each.is_user_annotation
     )
     return launches, microseconds / 1e6
+
+
+@contextmanager
+def busy_shares(device: torch.device) -> Iterator[list[tuple[float, float]]]:
+    """Yields a list that is filled with Unix seconds and the GPU's busy share, in percent.
+
+    The share is NVML's. The list stays empty without a GPU or without the package nvidia-ml-py.
+    """
+    found: list[tuple[float, float]] = []
+    ended = Event()
+
+    def read() -> None:
+        while not ended.wait(EACH_SECONDS):
+            found.append((time(), float(torch.cuda.utilization(device))))
+
+    try:
+        torch.cuda.utilization(device)
+    except (AssertionError, ModuleNotFoundError, RuntimeError, ValueError):
+        yield found
+        return
+    reader = Thread(target=read)
+    reader.start()
+    try:
+        yield found
+    finally:
+        ended.set()
+        reader.join()

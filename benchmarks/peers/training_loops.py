@@ -9,6 +9,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from copy import deepcopy
 from functools import partial
+from typing import Any
 
 import numpy as np
 import torch
@@ -97,9 +98,10 @@ class OnTheDevice:
         self.optimizer = torch.optim.SGD(
             self.network.parameters(), lr=RATE, momentum=0.9, weight_decay=1e-4, fused=True
         )
-        # The mode with CUDA graphs. It compiles nothing for a CPU.
-        on_gpu = self.device.type == "cuda"
-        self.objective = torch.compile(self._loss, mode="reduce-overhead", disable=not on_gpu)
+        # Each peer pays for its own compilation, to code for these sizes alone, with CUDA graphs.
+        torch.compiler.reset()
+        options: dict[str, Any] = {"mode": "reduce-overhead", "dynamic": False}
+        self.objective = torch.compile(self._loss, disable=self.device.type != "cuda", **options)
 
     def _loss(self, x_NCHW: Tensor, labels: dict[str, Tensor]) -> Tensor:
         dtype = self.like.learner.autocast_dtype
@@ -112,14 +114,20 @@ class OnTheDevice:
         known = {t: torch.from_numpy(labels.table.labels[t][rows]) for t in labels.tasks}
         of_task = {task: each.to(self.device) for task, each in known.items()}
         stored_NCHW = torch.from_numpy(decoded(images)).to(self.device).movedim(-1, 1)
-        views = make(self.like.spec.views)
+        spec = self.like.spec.views
+        views = make(spec)
+        # Moments on the device: a Normalize of a list waits for the device in each step.
+        mean_C11, std_C11 = (
+            torch.tensor(each, device=self.device)[:, None, None] for each in (spec.mean, spec.std)
+        )
 
         def epoch() -> None:
             order_N = torch.randperm(len(stored_NCHW), device=self.device)
             for item_B in order_N.split(batch)[: len(order_N) // batch]:
                 x_BCHW = stored_NCHW[item_B].float() / 255
                 pairs = torch.stack([views(x_BCHW), views(x_BCHW)], dim=1).flatten(0, 1)
-                x_NCHW = pairs.contiguous(memory_format=torch.channels_last)
+                x_NCHW = (pairs - mean_C11) / std_C11
+                x_NCHW = x_NCHW.contiguous(memory_format=torch.channels_last)
                 self.optimizer.zero_grad()
                 self.objective(x_NCHW, {t: each[item_B] for t, each in of_task.items()}).backward()
                 self.optimizer.step()
@@ -133,11 +141,13 @@ def by_kornia(spec: ViewsSpec) -> Views:
     import kornia.augmentation as K
 
     found: Views = K.AugmentationSequential(
-        K.RandomResizedCrop((spec.size, spec.size), spec.crop_scale, spec.crop_ratio),
+        # "slice", the default, crops image after image.
+        K.RandomResizedCrop(
+            (spec.size, spec.size), spec.crop_scale, spec.crop_ratio, cropping_mode="resample"
+        ),
         K.RandomHorizontalFlip(p=spec.flip),
         K.ColorJitter(spec.brightness, spec.contrast, spec.saturation, spec.hue, p=spec.jitter),
         K.RandomGrayscale(p=spec.grayscale),
-        K.Normalize(torch.tensor(spec.mean), torch.tensor(spec.std)),
         data_keys=["input"],
     )
     return found
@@ -154,7 +164,6 @@ def by_torchvision(spec: ViewsSpec) -> Views:
             v2.RandomHorizontalFlip(spec.flip),
             v2.RandomApply([jitter], spec.jitter),
             v2.RandomGrayscale(spec.grayscale),
-            v2.Normalize(spec.mean, spec.std),
         ]
     )
     return found

@@ -25,7 +25,7 @@ def on_cpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Bench:
     monkeypatch.setattr(torch.cuda, "set_sync_debug_mode", lambda mode: None)
     return Bench(
         torch.device("cpu"), tmp_path, tmp_path / "kept", encoder="small", sizes=(16,),
-        batches=(8,), networks=(("small", 16, 8),), methods=("mtcon",), num_images=60,
+        batches=(8,), networks=(("small", 16, 8),), methods=("mtcon",), num_images=60, steps=7,
         compile=("none",), seconds=0.0, elements=64, processes=(1, 2), warm_up=1,
         winner={"epochs": 2, "at_once": 2, "temperatures": (0.1, 0.5), "size": 16,
                 "encoder": "small", "cpus": 1, "gpus": 0, "batch_size": 16},

@@ -9,6 +9,7 @@ from textwrap import wrap
 import numpy as np
 import pandas as pd
 
+from experiments.reproduction.budgets import BUDGETS
 from experiments.reproduction.cells import Cell, Setting, unique
 from experiments.reproduction.experiment import Experiment, Trained
 from experiments.reproduction.judging import in_points
@@ -87,18 +88,20 @@ def power_lines(
     `missing` has the cells without images.
     """
     recorded = setting.folder / experiment.name / "claims.csv"
-    asked = recorded_claims(recorded) if recorded.is_file() else []
-    origin = f"of {recorded}"
-    if not asked:
-        asked = [
-            *asked_tests(experiment, setting, missing, num_items),
-            *asked_claims(experiment, setting, missing, num_items),
-        ]
+    asked = [
+        *asked_tests(experiment, setting, missing, num_items),
+        *asked_claims(experiment, setting, missing, num_items),
+    ]
+    found = recorded_claims(recorded) if recorded.is_file() else []
+    has_all = {(each.claim, each.label) for each in asked} <= {(e.claim, e.label) for e in found}
+    if found and has_all and setting.budget == BUDGETS[setting.budget.name]:
+        asked, origin = found, f"of {recorded}"
+    else:
         origin = (
-            "no claim is recorded, so deviations are assumed: "
+            "no such claims are recorded, so deviations are assumed: "
             f"{100 * ITEM_DEVIATION:g} points of a difference per test item, "
             f"{100 * SEED_DEVIATION:g} points of a training per seed; "
-            f"{setting.budget.seeds} seeds, {num_items:,} test items"
+            f"{setting.budget.seeds} seeds, {num_items:,} test items, or more"
         )
     if not asked:
         return []

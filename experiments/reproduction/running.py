@@ -10,6 +10,7 @@ from experiments.reproduction.experiment import Done, Experiment, Trained
 from experiments.reproduction.files import write
 from experiments.reproduction.power import power_lines
 from mtcon_ray.base.callbacks import Callbacks
+from mtcon_ray.comparison.claims import MIN_SEEDS
 from mtcon_ray.comparison.comparison_spec import Comparison
 from mtcon_ray.comparison.row import Row
 from mtcon_ray.comparison.stages import plan_stages, stage_lines
@@ -168,7 +169,8 @@ def plan_lines(experiment: Experiment, setting: Setting, cluster: ClusterView) -
     if not stages:
         return lines
     if not setting.budget.judges:
-        return [*lines, f"no claim is judged at the budget {setting.budget.name}"]
+        few = f"{setting.budget.seeds} of at least {MIN_SEEDS} seeds"
+        return [*lines, f"no claim is judged with {few}"]
     num_items = min(plan.num_items["test"] for _, name, plan in stages if name == "seeds")
     return [*lines, *power_lines(experiment, setting, missing, num_items)]
 

@@ -80,7 +80,9 @@ class ASHA(SchedulerSpec):
     """
 
     grace: Inside = Field(0.25, description="first rung, as a share of the trial's own epochs")
-    reduction: float = Field(2.0, gt=1, le=10, description="ratio of rungs, 1/reduction continue")
+    reduction: float = Field(
+        2.0, gt=1, le=10, description="of a rung, the best 1/reduction continue"
+    )
 
     @property
     def rungs(self) -> tuple[float, ...]:

@@ -44,7 +44,9 @@ class TrainSpec(Spec):
         "ema * average + (1 - ema) * network after each step. null: the network",
     )
     momentum: BelowOne = Field(0.9, description="of SGD and LARS, of Adam's first moment")
-    weight_decay: Share = Field(1e-4, description="not of biases, norms and log variances")
+    weight_decay: Share = Field(
+        1e-4, description="of weights, not of biases, norms and log variances"
+    )
     max_grad_norm: Positive | None = Field(None, description="clip the gradient. null: no")
     precision: Literal["auto", "float32", "bfloat16", "float16"] = Field(
         "auto",

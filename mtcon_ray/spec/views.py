@@ -73,7 +73,7 @@ class ViewsSpec(AugmentationSpec):
     blur: Share = Field(0.0, description="probability of a Gaussian blur")
     blur_sigma: Range = Field((0.1, 2.0), description="blur: sigma range, pixels")
     solarise: Share = Field(0.0, description="probability of inverting all bright channels")
-    solarise_threshold: Inside = Field(0.5, description="solarise: inverts values of at least this")
+    solarise_threshold: Inside = Field(0.5, description="solarise: inverts values from here to 1")
     mean: tuple[float, float, float] = Field(
         (0.485, 0.456, 0.406), description="subtracted from each channel, in [0, 1]"
     )

@@ -239,7 +239,8 @@ class Watch(Callback):
             each = self._driver.spec.resources
             self._driver.halt(
                 f"no trial could be placed for {PLACEMENT_SECONDS:.0f} s: {_name(waiting[0])} "
-                f"waits for {each.cpus} CPUs and {each.gpus:g} GPUs per worker, which no node gives"
+                f"waits for {each.cpus} CPUs and {each.gpus:g} GPUs per worker, which the cluster "
+                "does not give"
             )
         for trial in waiting:
             self._driver.progressed(_name(trial))

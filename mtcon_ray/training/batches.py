@@ -37,7 +37,8 @@ class Batches:
         self.steps_per_epoch = len(used) // batch_size
         if self.steps_per_epoch == 0:
             raise SpecError(
-                f"train.batch_size must be at most the {len(used)} examples, got {batch_size}"
+                f"train.batch_size must be at most the {len(used)} training examples, got "
+                f"{batch_size}"
             )
         self._source_size = dataset.images.shape[1]
         rows, share = np.unique(used.rows_EP), spec.resources.gpu_share

@@ -107,7 +107,7 @@ def test_a_plan_says_what_the_claims_will_detect(tmp_path: Path) -> None:
     (where.folder / "mscon_table4" / "claims.csv").write_text(f"{header}\n{row}\n")
     assert "  2.00 points   A: b +1.00" in plan_lines(experiment, where, this_machine())
     lines = plan_lines(experiment, setting(tmp_path, "smoke", *small), this_machine())
-    assert lines[-1] == "no claim is judged at the budget smoke"
+    assert lines[-1] == "no claim is judged with 1 of at least 3 seeds"
     lines = plan_lines(experiment, setting(tmp_path, "small", only="paper"), this_machine())
     assert all("MEDIC needs medic below --paper-data" in line for line in lines)
     assert lines

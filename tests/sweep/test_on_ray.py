@@ -244,5 +244,5 @@ def test_a_sweep_stops_if_no_trial_is_placed(of_both: tuple[str, str], tmp_path:
     sweep.wait(10, *both)
     assert sweep.driver.stop_reason == (
         "no trial could be placed for 900 s: trial-0001 waits for 1 CPUs and 2 GPUs per worker, "
-        "which no node gives"
+        "which the cluster does not give"
     )

@@ -121,7 +121,7 @@ def test_too_little_memory_names_batch_and_way_out(
 
 def test_a_batch_larger_than_data_is_refused(start: Start, spec: RunSpec, tmp_path: Path) -> None:
     """The error comes before anything is written."""
-    with pytest.raises(SpecError, match=r"batch_size must be at most the 70 training examples, got 71"):
+    with pytest.raises(SpecError, match=r"must be at most the 70 training examples, got 71"):
         start(tmp_path / "new", with_values(spec, {"train.batch_size": 71}))
     assert not (tmp_path / "new").exists()
 

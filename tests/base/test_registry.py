@@ -18,7 +18,7 @@ def test_paths_and_mappings_with_free_keys_are_found_by_type_in_every_registered
 
 
 def test_the_home_of_an_unknown_user_is_refused() -> None:
-    told = "the beginning of '~no-such-user/x' is unknown on this"
+    told = "the home folder in '~no-such-user/x' is unknown on this"
     with pytest.raises(ValidationError, match=told):
         LOCAL.validate_python("~no-such-user/x")
 

@@ -1,6 +1,7 @@
 """The command that makes all tables and figures."""
 
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pandas as pd
@@ -103,9 +104,14 @@ def test_a_plan_says_what_the_claims_will_detect(tmp_path: Path) -> None:
     assert "not comparable: the networks have a random start" in lines[-1]
     where = setting(tmp_path, "small", *small)
     (where.folder / "mscon_table4").mkdir(parents=True)
-    header, row = "claim,label,paper,detectable,verdict", "A,b,+1.00 points,2.00 points,undecided"
-    (where.folder / "mscon_table4" / "claims.csv").write_text(f"{header}\n{row}\n")
-    assert "  2.00 points   A: b +1.00" in plan_lines(experiment, where, this_machine())
+    claims = [(str(claim), claim.label) for claim in experiment.claims()]
+    table = pd.DataFrame([("MSCon above XEnt MT, mean of 3 differences", ""), *claims])
+    table = table.set_axis(["claim", "label"], axis=1)
+    table = table.assign(paper="+1.00 points", detectable="2.00 points", verdict="undecided")
+    table.to_csv(where.folder / "mscon_table4" / "claims.csv", index=False)
+    assert "correction (of " in " ".join(plan_lines(experiment, where, this_machine()))
+    more = replace(where, budget=replace(where.budget, seeds=4))
+    assert "no such claims" in " ".join(plan_lines(experiment, more, this_machine()))
     lines = plan_lines(experiment, setting(tmp_path, "smoke", *small), this_machine())
     assert lines[-1] == "no claim is judged with 1 of at least 3 seeds"
     lines = plan_lines(experiment, setting(tmp_path, "small", only="paper"), this_machine())

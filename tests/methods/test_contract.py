@@ -54,7 +54,7 @@ def test_no_task_takes_the_name_of_a_head_of_no_task(run: Trainer) -> None:
     method = run.learner.method
     for head in set(method.heads) - set(method.tasks):
         kinds = {**method.problem.kinds, head: "classes"}
-        with pytest.raises(ValueError, match=f"got '{head}'; rename the label's column"):
+        with pytest.raises(ValueError, match=f"got '{head}'; rename the column"):
             method.spec.check(replace(method.problem, kinds=kinds))
 
 

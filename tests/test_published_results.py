@@ -6,6 +6,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
+from experiments.pieces import CONDITIONS
 from mtcon_ray.comparison.comparison_spec import load_comparison
 from tests.pages import DOCS, REPOSITORY
 
@@ -41,6 +42,16 @@ def test_a_comparison_s_verdicts_are_those_of_its_file_and_its_page(file: Path) 
         values = f"{claim.difference:+.3f} [{claim.low:+.3f}, {claim.high:+.3f}]"
         end = re.escape(f"| {values} |") + rf".*\| {claim.verdict} \|"
         assert any(re.match(f"{start}.*{end}", line) for line in told), claim
+
+
+def test_the_verdicts_on_retrieval_are_those_of_its_page() -> None:
+    page, tables = read(RESULTS / "retrieval.md"), []
+    for name in CONDITIONS:
+        assert f"(retrieval/{name}/claims.csv)" in page
+        tables.append(pd.read_csv(RESULTS / "retrieval" / name / "claims.csv"))
+    for claims in zip(*(table.itertuples() for table in tables), strict=True):
+        cells = [f"{claim.difference.split()[0]}, {claim.verdict}" for claim in claims]
+        assert f"\n| {claims[0].claim} | {' | '.join(cells)} |\n" in page
 
 
 def test_the_report_of_the_papers_counts_its_verdicts() -> None:

@@ -97,7 +97,7 @@ SELECTS = "the event log ends at epoch {0} and selects epoch {0}"
     [
         (lambda folder: without(folder, FIRST), LOG, "trial-0000: its events are"),
         (cut_into_ended_trial, NETWORK, f"of epoch 3 with 0.0300; {SELECTS.format(2)}"),
-        (foreign, NETWORK, "not written by this program: float() argument"),
+        (foreign, NETWORK, "is no checkpoint of mtcon-ray: float() argument"),
         (lambda folder: (folder / NETWORK).unlink(), NETWORK, "the network is lost"),
         (lambda folder: flipped(folder / NETWORK), NETWORK, "is not a whole file"),
         (of_another_trial, NETWORK, "train.lr was 0.2, is 0.1"),

@@ -234,7 +234,7 @@ SPACES = {
 
 
 def picture(run: Run) -> bytes:
-    """Draws retrieval in each task's space, for all pieces of `CONDITIONS` beside this run's."""
+    """Draws retrieval in each task's space, for all pieces of `CONDITIONS` in the run's root."""
     runs = [
         replace(run, piece=PIECES[name], folder=run.folder.with_name(name)) for name in CONDITIONS
     ]

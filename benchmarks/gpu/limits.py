@@ -8,6 +8,7 @@ layers move one by one, at the rate of a copy. Both rates are measured in the sa
 from collections.abc import Callable
 from functools import partial
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import torch
@@ -18,6 +19,7 @@ from benchmarks.gpu.bench import Bench, Lines
 from benchmarks.gpu.speed import copy_rate, kernel_seconds, messages, product_rate, seconds_each
 from benchmarks.training import network_step, random_views
 from benchmarks.views import make_all
+from mtcon_ray.losses import small_batch as losses
 from mtcon_ray.training import step_graph
 from mtcon_ray.training.trainer import Trainer
 
@@ -86,6 +88,25 @@ def _network(bench: Bench, encoder: str, size: int, batch_size: int, way: str) -
     alone = partial(network_step, run, random_views(run), compiled)
     seconds = seconds_each(capture(alone, run), bench)
     return f"{2 * batch_size / seconds:,.0f} views/s, {1e3 * seconds:.2f} ms"
+
+
+def small_batch(bench: Bench) -> Lines:
+    """Times a training's steps with and without the losses' way for small batches."""
+    for network in bench.networks:
+        yield title(*network, "losses of small batches"), partial(_small_batch, bench, *network)
+
+
+def _small_batch(bench: Bench, encoder: str, size: int, batch_size: int) -> str:
+    how = bench.compile[-1]
+    spec = bench.spec(encoder, size=size, batch_size=batch_size, train__compile=how)
+    seconds = []
+    for name, is_small in (("small", losses.is_small), ("large", lambda *_: False)):
+        with patch.object(losses, "is_small", is_small):
+            run = bench.run(spec, f"losses-{encoder}-{size}-{batch_size}-{name}")
+            bench.warm(run)
+            seconds.append(seconds_each(run._train_step, bench))
+    chosen, without = (1e3 * each for each in seconds)
+    return f"{chosen:.2f} ms a step, {without:.2f} without: {without / chosen:.2f} of it"
 
 
 def capture(do: Callable[[], object], run: Trainer) -> Callable[[], object]:

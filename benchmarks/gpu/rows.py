@@ -35,6 +35,7 @@ ROWS: dict[str, Callable[[Bench], Lines]] = {
     "ranks": ranks.ranks,
     "compile": speed.compiling,
     "speed": limits.speed,
+    "small_batch": limits.small_batch,
     "network": limits.network,
     "sharing": processes.sharing,
     "peers": peers.peers,

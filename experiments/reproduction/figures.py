@@ -129,7 +129,7 @@ def curves_figure(panels: Sequence[CurvePanel], x_label: str, *, log: bool = Fal
 
 
 def intervals_figure(panels: Sequence[CurvePanel], groups: Sequence[str]) -> bytes:
-    """Draws the intervals of curves beside each other in groups, with x from 0, as a PNG."""
+    """Draws intervals as a PNG. The points of all curves with the same x form a group, from 0."""
     names = list(dict.fromkeys(name for panel in panels for name in panel.curves))
     looks = {n: {**look, "linestyle": ""} for n, look in zip(names, LOOKS, strict=False)}
     with plotting.styled():

@@ -62,13 +62,14 @@ def test_a_call_that_ran_out_of_time_is_continued(
     def line(name: str) -> str:
         done.append(name)
         sleep(0.05)
+        assert done != ["a", "b"], "fails at first"
         return name
 
     two = [(name, partial(line, name)) for name in "ab"]
     monkeypatch.setitem(rows.ROWS, "two", lambda bench: iter(two))
-    for limit in (0.04, 0.04, inf):
-        assert measure(("two",), on_cpu, has_gpu=True, limit=limit)
-    assert done == ["a", "b", "a", "b"]
+    for limit, passed in ((0.04, True), (0.04, False), (0.04, True), (inf, True)):
+        assert measure(("two",), on_cpu, has_gpu=True, limit=limit) is passed
+    assert done == ["a", "b", "b", "a", "b"]
 
 
 @pytest.mark.soak

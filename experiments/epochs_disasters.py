@@ -2,7 +2,7 @@
 
     python experiments/epochs_disasters.py --budget small --photos FOLDER
 
-Cost: 5 trainings a seed at small (as long as 8 usual trainings), 3 at smoke, 6 at paper, and
+Cost: 4 trainings a seed at small (as long as 8 usual trainings), 3 at smoke, 6 at paper, and
 the two baselines. On two cores a minute at smoke.
 
 Claim: longer training gives higher accuracy.

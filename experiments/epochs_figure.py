@@ -11,6 +11,8 @@ Both figures are on UT Zappos50K. MSCon is Mu et al. 2023, arXiv:2307.02712. The
 epochs. They print neither the accuracies nor the other numbers of epochs.
 """
 
+from functools import partial
+
 from experiments.reproduction.cells import Cell, Setting
 from experiments.reproduction.command import main
 from experiments.reproduction.experiment import described
@@ -25,15 +27,16 @@ VALUES = {
 NOTE = "Each number of epochs is a training with a cosine schedule of its own length."
 
 
-def values(setting: Setting) -> tuple[float, ...]:
-    """Returns the numbers of epochs."""
-    return VALUES[setting.budget.name]
+def values(setting: Setting, data: str) -> tuple[float, ...]:
+    """Returns the numbers of epochs, at most four times the usual number on a data set."""
+    budget = setting.budget
+    return tuple(n for n in VALUES[budget.name] if n <= 4 * budget.epochs_on(data))
 
 
 def cell(setting: Setting, data: str, value: float) -> Cell:
     """Returns the training of this many epochs."""
     epochs = round(value)
-    changes = () if epochs == setting.budget.epochs else (("train.epochs", epochs),)
+    changes = () if epochs == setting.budget.epochs_on(data) else (("train.epochs", epochs),)
     return Cell(data, "mtcon", changes=changes)
 
 
@@ -44,7 +47,7 @@ def tests(measured: Measured) -> list[Tested]:
 
 def of(data: str) -> Grid:
     """Returns the grid on a data set of the papers."""
-    return Grid(data, "epochs", values, cell, tests, (NOTE,))
+    return Grid(data, "epochs", partial(values, data=data), cell, tests, (NOTE,))
 
 
 EXPERIMENT = of("zappos50k").experiment(described(__file__, __doc__))

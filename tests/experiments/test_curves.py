@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from experiments import batch_size_figure, epochs_figure, noise_figure
+from experiments import batch_size_figure, epochs_disasters, epochs_figure, noise_figure
 from experiments.reproduction.experiment import Experiment
 from tests.experiments.pretended import all_trained, setting, trained
 from tests.recorded import plan_with
@@ -26,6 +26,16 @@ def test_longer_training_and_larger_batches_are_judged_by_their_trend(
     assert first["mean of all tasks (%)"] == pytest.approx(51)
     label = "closure" if "closure (%)" in first else "informative"
     assert first[f"{label} (%), low"] < 51 < first[f"{label} (%), high"]
+
+
+def test_products_have_half_the_epochs_of_shoes(tmp_path: Path) -> None:
+    where = setting(tmp_path, "small")
+    found = [
+        [where.spec_of(cell).train.epochs for cell in made.cells(where) if cell.key == "mtcon"]
+        for made in (epochs_disasters.EXPERIMENT, epochs_figure.EXPERIMENT)
+    ]
+    assert found == [[3, 6, 12, 24], [3, 6, 12, 24, 48]]
+    assert [not cell.changes for cell in epochs_disasters.EXPERIMENT.cells(where)][1]
 
 
 @pytest.mark.slow

@@ -1,4 +1,4 @@
-"""Rows `speed` and `network`: a training's steps, and limits of the device for its network.
+"""Rows `speed`, `network`, `small_batch` and `parts`: a training's steps, and their limits.
 
 The limits are the network without views, losses and optimizer, captured in a CUDA graph; the
 operations that the network needs, at the rate of a product of matrices; and the bytes that its
@@ -12,6 +12,7 @@ from unittest.mock import patch
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
@@ -20,7 +21,10 @@ from benchmarks.gpu.speed import copy_rate, kernel_seconds, messages, product_ra
 from benchmarks.training import network_step, random_views
 from benchmarks.views import make_all
 from mtcon_ray.losses import small_batch as losses
+from mtcon_ray.models.network import ProjectionHead
+from mtcon_ray.spec.run_spec import with_values
 from mtcon_ray.training import step_graph
+from mtcon_ray.training.optimizer import make_optimizer, start_momentum
 from mtcon_ray.training.trainer import Trainer
 
 PROFILED = 3  # steps
@@ -107,6 +111,65 @@ def _small_batch(bench: Bench, encoder: str, size: int, batch_size: int) -> str:
             seconds.append(seconds_each(run._train_step, bench))
     chosen, without = (1e3 * each for each in seconds)
     return f"{chosen:.2f} ms a step, {without:.2f} without: {without / chosen:.2f} of it"
+
+
+def parts(bench: Bench) -> Lines:
+    """Times parts of a training's step, each in a CUDA graph of its own.
+
+    A technique that makes a part faster saves at most the time of this part.
+    """
+    for each in bench.networks:
+        yield title(*each, "parts of a step"), partial(_parts, bench, *each)
+
+
+def _parts(bench: Bench, encoder: str, size: int, batch_size: int) -> str:
+    how = bench.compile[-1]
+    spec = bench.spec(encoder, size=size, batch_size=batch_size, train__compile=how)
+    run = bench.run(spec, f"parts-{encoder}-{size}-{batch_size}")
+    bench.warm(run)
+    step = seconds_each(run._train_step, bench)
+    images = torch.from_numpy(np.array(run.dataset.images[: 2 * batch_size])).to(bench.device)
+    rows_B = torch.randperm(len(images), device=bench.device)[:batch_size]
+    h_ND = torch.randn(2 * batch_size, run.network.encoder.width, device=bench.device)
+    one_by_one, together = heads_of(run)
+    torch.testing.assert_close(together(h_ND), one_by_one(h_ND), atol=1e-4, rtol=0)
+    ways: dict[str, Callable[[], object]] = {
+        "gathering the images": lambda: images[rows_B],
+        "heads one by one": lambda: one_by_one(h_ND).sum().backward(),
+        "heads in one product": lambda: together(h_ND).sum().backward(),
+    }
+    for parameter in run.network.parameters():
+        parameter.grad = torch.zeros_like(parameter)
+    for name in ("sgd", "lars"):
+        train = with_values(spec, {"train.optimizer": {"name": name}}).train
+        made = make_optimizer(run.network, run.learner.method, train)
+        start_momentum(made)
+        ways[name.upper()] = made.step
+    seconds = {what: seconds_each(capture(do, run), bench) for what, do in ways.items()}
+    found = (f"{what} {1e3 * s:.3f} ms ({s / step:.1%})" for what, s in seconds.items())
+    return f"{1e3 * step:.2f} ms a step; {', '.join(found)}"
+
+
+def heads_of(run: Trainer) -> tuple[Callable[[Tensor], Tensor], Callable[[Tensor], Tensor]]:
+    """Returns functions from features [N, D] to all heads' rows [T, N, width], with their gradient.
+
+    The first one calls the heads of a training, the second one has two products for all of them.
+    """
+    layers = [(head[0], head[2]) for head in run.network.heads if isinstance(head, ProjectionHead)]
+    first, second = (
+        [torch.stack([each.get_parameter(name) for each in column]).detach().requires_grad_()
+         for name in ("weight", "bias")]
+        for column in zip(*layers, strict=True)
+    )  # fmt: skip
+
+    def together(h_ND: Tensor) -> Tensor:
+        h_TND = h_ND.expand(len(layers), *h_ND.shape)
+        for (weight_TOD, bias_TO), is_last in ((first, False), (second, True)):
+            h_TND = torch.baddbmm(bias_TO[:, None], h_TND, weight_TOD.mT)
+            h_TND = h_TND if is_last else h_TND.relu()
+        return F.normalize(h_TND, dim=2)
+
+    return lambda h_ND: torch.stack([*run.network.apply_heads(h_ND).values()]), together
 
 
 def capture(do: Callable[[], object], run: Trainer) -> Callable[[], object]:

@@ -37,12 +37,13 @@ ROWS: dict[str, Callable[[Bench], Lines]] = {
     "speed": limits.speed,
     "small_batch": limits.small_batch,
     "network": limits.network,
+    "parts": limits.parts,
     "sharing": processes.sharing,
     "peers": peers.peers,
     "winner": winner.winner,
 }
 # Rows that take minutes, because they compile or compare with other programs.
-ONLY_WHEN_NAMED = ("network", "peers", "winner")
+ONLY_WHEN_NAMED = ("network", "parts", "peers", "winner")
 HEADER = ("row", "result", "seconds")
 # No line starts after this many seconds: the whole run must end within eight minutes.
 LIMIT = 420

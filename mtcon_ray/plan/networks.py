@@ -61,10 +61,14 @@ def count_networks(
     numbers = {path: [n for n in ends if isinstance(n, int)] for path, ends in space.items()}
     found = []
     for end in (min, max) if extremes and any(numbers.values()) else ():
-        values = {path: end(listed) for path, listed in numbers.items() if listed}
-        # Networks grow with each number. Values may be refused together. No trial has them then.
-        with suppress(SpecError):
-            found.append(count(with_values(spec, {**values, "search": {}})))
+        # Networks grow with each number. With null, a network may be smaller or larger.
+        null = {path: [None] if None in space[path] else [] for path in numbers}
+        ends = {path: [end(listed), *null[path]] for path, listed in numbers.items() if listed}
+        for values in product(*ends.values()):
+            # Values may be refused together. No trial has them then.
+            with suppress(SpecError):
+                chosen = dict(zip(ends, values, strict=True))
+                found.append(count(with_values(spec, {**chosen, "search": {}})))
     return found or counts[:1]
 
 

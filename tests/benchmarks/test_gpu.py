@@ -44,11 +44,12 @@ def test_rows_on_a_cpu(on_cpu: Bench, capsys: pytest.CaptureFixture[str]) -> Non
 def test_our_training_is_timed_beside_peers_and_limits(
     on_cpu: Bench, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    passed = measure(("speed", "small_batch", "peers"), on_cpu, has_gpu=True)
+    passed = measure(("speed", "small_batch", "parts", "peers"), on_cpu, has_gpu=True)
     output, errors = capsys.readouterr()
     assert passed, errors
     assert re.search(r"a step is \d+\.\d+ of the captured network; \d+ % of the rate", output)
     assert re.search(r"ms a step, \d+\.\d+ without: \d+\.\d+ of it", output)
+    assert re.search(r"heads in one product \d+\.\d+ ms \(\d+\.\d%\), SGD \d", output)
     times = r"views/s, an epoch \d+\.\d+ s, the first \d+\.\d s"
     assert len(re.findall(times, output)) + output.count("not run: No module named") == 7
     assert re.search(f"as SupContrast, autocast *\\| [\\d,]+ {times}", output)

@@ -30,7 +30,7 @@ def test_labels_stand_with_their_kind_and_extent(tmp_path: Path) -> None:
 
 
 SMALL = {"name": "small", "width": 8}
-TWO_CPUS = ClusterView("here", (NodeKind("node", 2, 0, 1),))
+TWO_CPUS = ClusterView("here", (NodeKind("node", 2, 1, 1),))
 CSN = {"name": "csn", "num_triplets": 1000}
 
 
@@ -55,6 +55,15 @@ def test_searched_sizes_are_told_for_all_trials(tmp_path: Path) -> None:
     assert told("train.batch_size", 8, 16, 600) == sizes
 
 
+def test_a_shared_gpu_needs_mps_with_graphs(tmp_path: Path) -> None:
+    def is_told(gpus: float, how: str) -> bool:
+        raw = {"train": {"compile": how}, "resources": {"gpus": gpus}}
+        return "sharing a GPU" in rows_of(searching({}, **raw), tmp_path)
+
+    assert is_told(0.5, "graphs")
+    assert not any((is_told(1, "graphs"), is_told(0.5, "none"), is_told(0, "graphs")))
+
+
 @pytest.mark.parametrize(
     ("space", "raw"),
     [
@@ -62,6 +71,7 @@ def test_searched_sizes_are_told_for_all_trials(tmp_path: Path) -> None:
         ({"views.num_views": [4, 8], "train.batch_size": [8, 300]}, {}),
         ({"method.num_triplets": [500, 900], "train.batch_size": [64, 80]}, {"method": CSN}),
         ({"model.encoder.width": [16, 32], "model.head_dim": [16, 64], "train.lr": [0.1, 1]}, {}),
+        ({"model.embedding_dim": [None, 8], "model.head_hidden": [16, None]}, {}),
     ],
 )
 def test_counts_of_a_grid(tmp_path: Path, space: dict[str, list[Any]], raw: dict[str, Any]) -> None:

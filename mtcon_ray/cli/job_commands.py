@@ -18,7 +18,7 @@ from mtcon_ray.cluster.jobs import Jobs, job_environment, job_variables
 from mtcon_ray.display.console import say
 from mtcon_ray.display.presentation import NOTHING, duration_text, printable, resume_line
 from mtcon_ray.display.tables import Table
-from mtcon_ray.errors import SpecError, StorageError, SweepError
+from mtcon_ray.errors import MtconError, SpecError, StorageError, SweepError
 from mtcon_ray.records.recorded import load_recorded
 from mtcon_ray.records.results import EXECUTOR, HERE, JOB, first_tags
 from mtcon_ray.records.stored import find_sweep, refresh_names
@@ -153,7 +153,14 @@ def stop(job: str, root: Path, address: str | None) -> None:
         is_known = is_driven(folder) or (folder / paths.SPEC_FILE).exists()
         if is_known and JOB not in first_tags(folder):
             return _stop_here(folder)
-    known = Jobs(address)
+    try:
+        known = Jobs(address)
+    except MtconError as error:
+        try:
+            find_sweep(root, job)
+        except SweepError as unknown:
+            raise SweepError(f"{unknown}; {error}") from None
+        raise
     found = known.find(job)
     if not found.running:
         say(f"{found.id} has ended already: {found.status.lower()}")

@@ -123,6 +123,7 @@ def _read_export(path: Path) -> tuple[RunSpec, Method, dict[str, Any]]:
         spec = parse_spec(about["spec"], where=str(path))
         problem = spec.problem({str(name): int(n) for name, n in about["sizes"].items()})
         heads = load_file(path.parent / HEADS_FILE)
+        open_regular(path.parent / WEIGHTS_FILE).close()
     except (OSError, ValueError, LookupError, TypeError, AttributeError, SafetensorError) as error:
         raise CheckpointError(
             f"{path.parent} is no complete export of this version: {error}; export again"

@@ -108,6 +108,12 @@ def test_a_sweep_of_this_machine_is_stopped_by_its_name(folder: Path, tmp_path: 
     assert run(*stop).stdout == "small-1 is not running\n"
 
 
+def test_a_misspelt_sweep_is_told_with_the_cluster(folder: Path, tmp_path: Path) -> None:
+    error = refused("stop", "smal-1", "--root", tmp_path, "--address", "127.0.0.1:9")
+    assert "no sweep 'smal-1' under " in error
+    assert "did you mean 'small-1'?; no Ray cluster takes jobs at http://127.0.0.1:9" in error
+
+
 def test_a_process_named_only_by_a_lock_s_text_is_not_stopped(folder: Path, tmp_path: Path) -> None:
     with Popen(["sleep", "60"]) as other, driver_lock(folder):
         (folder / "lock").write_text(f"process {other.pid} on here")

@@ -78,9 +78,13 @@ def test_exports_embed_alike(root: Path, tmp_path: Path, monkeypatch: pytest.Mon
     exported.rename("one")
     assert find_network("one", root)[1] is not None, "a sweep has precedence"
     exported = (tmp_path / "one").rename(tmp_path / "other")
-    (exported / "model.json").write_text('{"spec": []}')
-    with pytest.raises(CheckpointError, match="no complete export"):
-        load_encoder(exported, root=root)
+    for name in ("weights.safetensors", "heads.safetensors", "model.json"):
+        kept = (exported / name).rename(tmp_path / "kept")
+        if name == "model.json":
+            (exported / name).write_text('{"spec": []}')
+        with pytest.raises(CheckpointError, match="no complete export"):
+            load_encoder(exported, root=root)
+        kept.rename(exported / name)
 
 
 def test_images_are_made_square_as_in_the_training(root: Path, tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from mtcon_ray.spec.run_spec import parse_spec
 # A section of a spec, and below it a part of the only line of its message.
 CASES = """
 data: {kind: synthetic, tasks: a}
-    data.tasks must be a valid list, got 'a'
+    data.tasks must be a list such as [a, b], got 'a'
 data: {kind: table, csv: a, images: b, tasks: [1]}
     data.tasks.0 must be a text, got 1
 data: {csv: a.csv}
@@ -69,7 +69,7 @@ tracking: {uri: 'postgresql://me:hunter2@db/runs'}
 model: {encoder: 3}
     model.encoder must be a mapping, got 3
 resources: {workers: x}
-    resources.workers must be a valid integer or be a valid list, got 'x'
+    resources.workers must be a valid integer or be a list such as [a, b], got 'x'
 resources: {workers: [1, 4]}
     every number of resources.workers, got 64 and 3
 
@@ -88,6 +88,8 @@ model: {encoder: {name: vit, stages: 3}}
     stages: unknown key; it belongs to name 'resnet18'
 qqq: 3
     qqq: unknown key; known: data, evaluate,
+systems: {}
+    systems: unknown key of a spec; files with it are for `mtcon-ray compare`
 
 search: {space: [1]}
     search.space must be a mapping, got [1]

@@ -1,7 +1,7 @@
 """The Python interface: the functions of `import mtcon_ray`.
 
 They do the same as the commands, in the caller's process. Afterwards its environment variables,
-loggers, working directory and signal handlers are as before. A Ray started by them still runs.
+loggers, working directory and signal handlers are as before. A Ray started by them has ended.
 """
 
 from collections.abc import Iterable, Mapping

@@ -35,7 +35,7 @@ address_option = click.option(
 @options.overrides
 @options.sweep_name
 @options.retry_failed
-@options.root_option("storage.root, else ~/mtcon-ray, on the cluster")
+@options.root_option("storage.root, else the head's MTCON_RAY_ROOT, else ~/mtcon-ray there")
 @address_option
 @click.option("--no-follow", is_flag=True, help="Return at once; `logs -f` follows the job later.")
 @options.trust_tracking
@@ -59,7 +59,7 @@ def submit(
     The job's lines are shown as `sweep` prints them in a log.
     The current folder, which must contain SPEC, is uploaded without the files that .gitignore and
     .rayignore name. Modules are uploaded with a SCRIPT or --allow-plugins only.
-    Everything is written on the cluster: below --root, else storage.root, else ~/mtcon-ray there.
+    Everything is written on the cluster, below --root.
     A SCRIPT passes its arguments to mtcon_ray, as experiments/sweep_*.py do.
     """
     target, session = _inside(target), options.session()
@@ -83,7 +83,8 @@ def submit(
         refresh_names(where)
     job = known.submit(stem, command, name=name, root=where, env=environment)
     say(job.id if session.quiet else f"job {job.id}")
-    session.say(f"results: {root or paths.DEFAULT_ROOT}, as the cluster's head sees it")
+    own = f"MTCON_RAY_ROOT, else {paths.DEFAULT_ROOT}"
+    session.say(f"results: {root or own}, as the cluster's head sees it")
     session.say(f"dashboard: {known.address}/#/jobs/{job.id}")
     return 0 if no_follow else _follow(known, job.id)
 

@@ -127,7 +127,7 @@ def overrides(command: Command) -> Command:
     """Adds `--set` and `--allow-plugins`, for commands that read whole specs."""
     change = click.option(
         "--set", "overrides", multiple=True, metavar="PATH=VALUE",
-        help="Change a field of the spec, as method.temperature=0.2; may be repeated.",
+        help="Change a field of the spec, as train.epochs=5, for all trials; may be repeated.",
     )  # fmt: skip
     allow = click.option(
         ALLOW_PLUGINS, is_flag=True, expose_value=False,

@@ -134,8 +134,9 @@ class RunSpec(registry.Spec):
     @property
     def scheduler(self) -> SchedulerSpec:
         """The scheduler of the sweep: `search.scheduler`, or the default if it is omitted."""
-        # With fewer trials ASHA compares each trial with one or two others, by noisy probes.
-        many = self.search.num_planned_trials >= MIN_ASHA_TRIALS
+        # With fewer trials ASHA compares each trial with one or two others, by noisy probes. Of
+        # repeated trials it would stop single seeds, and the mean of the others is too high.
+        many = self.search.num_planned_trials >= MIN_ASHA_TRIALS and self.search.repeats == 1
         is_asha = many and self._is_probed_before_last_rung(ASHA())
         return self.search.scheduler or (ASHA() if is_asha else NoScheduler())
 
@@ -285,6 +286,7 @@ def check_space(spec: RunSpec, where: str = "spec") -> None:
 def apply_override(raw: dict[str, Any], override: str) -> None:
     """Sets the field of a `path=value` override in plain data. The value is read as YAML.
 
+    A searched field is not searched any more: each trial would replace the value.
     Relative paths start at the working directory and are made absolute. Raises SpecError if the
     override is malformed.
     """
@@ -300,6 +302,9 @@ def apply_override(raw: dict[str, Any], override: str) -> None:
         is_name = path == "model.encoder.weights" and registry.is_word(value) and not file.exists()
         value = value if is_name else str(file)
     set_value(raw, path, value)
+    space = raw["search"].get("space") if isinstance(raw.get("search"), dict) else None
+    if isinstance(space, dict):
+        space.pop(path, None)
 
 
 def set_value(raw: dict[str, Any], path: str, value: Any) -> None:

@@ -70,8 +70,8 @@ class SearchSpec(Spec):
     )
     scheduler: Annotated[SchedulerSpec, Choice(SCHEDULERS, "asha")] | None = Field(
         None,
-        description="early stopping. null: asha from 10 trials on, if a probe comes before its "
-        "last rung, else none",
+        description="early stopping. null: asha from 10 trials on without repeats, if a probe "
+        "comes before its last rung, else none",
     )
 
     @model_validator(mode="after")

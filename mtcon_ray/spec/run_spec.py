@@ -286,7 +286,7 @@ def check_space(spec: RunSpec, where: str = "spec") -> None:
 def apply_override(raw: dict[str, Any], override: str) -> None:
     """Sets the field of a `path=value` override in plain data. The value is read as YAML.
 
-    A searched field is not searched any more: each trial would replace the value.
+    A searched field has this value alone in the search space too.
     Relative paths start at the working directory and are made absolute. Raises SpecError if the
     override is malformed.
     """
@@ -303,8 +303,8 @@ def apply_override(raw: dict[str, Any], override: str) -> None:
         value = value if is_name else str(file)
     set_value(raw, path, value)
     space = raw["search"].get("space") if isinstance(raw.get("search"), dict) else None
-    if isinstance(space, dict):
-        space.pop(path, None)
+    if isinstance(space, dict) and path in space:
+        space[path] = {"choice": [value]}
 
 
 def set_value(raw: dict[str, Any], path: str, value: Any) -> None:

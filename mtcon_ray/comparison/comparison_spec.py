@@ -111,7 +111,13 @@ def load_comparison(
         if run_spec.import_plugins(base, where=f"{path}: base", folder=folder):
             rebuild(TuneSpec, ComparisonSpec)
         for override in overrides:
-            run_spec.apply_override(raw if override.startswith("tune.") else base, override)
+            # The section has fields of `search`, also a space with paths as keys.
+            tuned = override.removeprefix("tune.")
+            if tuned != override:
+                raw["tune"] = raw.get("tune") or {}
+                run_spec.apply_override({"search": raw["tune"]}, f"search.{tuned}")
+            else:
+                run_spec.apply_override(base, override)
     try:
         given = ComparisonSpec.model_validate(raw)
     except ValidationError as error:

@@ -71,7 +71,10 @@ def run_comparison(
                 callbacks.on_phase("connecting to Ray")
                 hold_session(spec.resources.cpus)
                 name = spec.name
-                return run_sweep(spec, root=root, name=name, resume=started, callbacks=callbacks)
+                results = run_sweep(spec, root=root, name=name, resume=started, callbacks=callbacks)
+            if len(results.trials) < spec.search.num_planned_trials:
+                raise MtconError(f"{what}: search.max_hours are over; repeat the command")
+            return results
         except Interrupted as error:  # its message tells how to continue the sweep alone
             reason = str(error).partition(";")[0]
             raise Interrupted(
@@ -118,7 +121,7 @@ def _trained(comparison: Comparison, train: Train) -> Iterator[Row]:
 
 
 def _finished(folder: Path, spec: RunSpec) -> SweepResults | None:
-    """Returns the results of a sweep of this spec, None if a training is left to do.
+    """Returns the results of a whole sweep of this spec with a winner, else None.
 
     It may have been trained with other resources.
     """
@@ -126,5 +129,5 @@ def _finished(folder: Path, spec: RunSpec) -> SweepResults | None:
         return None
     fetch_trials(folder, [paths.PREDICTIONS_FILE])
     found = load_sweep(folder)
-    is_whole = found.status[0] is Status.FINISHED
-    return found if is_whole and not changes(found.spec, spec, FREE) else None
+    is_good = found.is_whole and found.status[0] is Status.FINISHED
+    return found if is_good and not changes(found.spec, spec, FREE) else None

@@ -49,9 +49,13 @@ def build_folder(
     With `resumable` the temporary directory stays if `fill` is killed, interrupted or fails, and
     the next `fill` is called with it. An error of this disk, which may be full, removes it.
 
+    A folder that exists gets the present time: what is used is not removed as unused.
+
     Raises ResourceError if fewer than `needed` bytes are free, or if the disk cannot be written.
     """
     if folder.exists():
+        with suppress(OSError):  # the folder of another user
+            os.utime(folder)
         return
     with writable_store(folder.parent):
         make_folder(folder.parent)

@@ -132,10 +132,15 @@ def fetch_folder(folder: Path, *, must: bool = True) -> None:
 
 
 def discard_unused(root: Path) -> None:
-    """Removes data sets and folders of trials unused for 30 days from a root of an object store."""
+    """Removes what was unused for 30 days from the local copy of a root in an object store.
+
+    These are images, downloads, data sets, embeddings, and folders of trials.
+    """
     if not stored_url(root):
         return
-    oldest = time.time() - UNUSED_SECONDS
-    for folder in (*root.glob("store/*/"), *root.glob("store/sets/*/"), *root.glob("running/*/")):
-        if folder.name not in (SETS, "weights", "keys") and folder.stat().st_mtime < oldest:
+    oldest, inner = time.time() - UNUSED_SECONDS, (SETS, "remote", "embeddings")
+    deep = (folder for name in inner for folder in root.glob(f"store/{name}/*/"))
+    for folder in (*root.glob("store/*/"), *deep, *root.glob("running/*/")):
+        kept = (*inner, "weights", "keys")
+        if folder.name not in kept and folder.stat().st_mtime < oldest:
             remove_folder(folder, ignore_errors=True)

@@ -81,6 +81,6 @@ def fetch(found: dict[str, Found], store: Path, report: Report = lambda *_: None
             done += num_bytes
             report(done, total)
 
-    for each in missing:
+    for each in found.values():
         build_folder(each.place(store).parent, each.num_bytes, partial(each.download, tell))
     return {field: str(f.place(store)) for field, f in found.items()}

@@ -1,1 +1,1 @@
-"""Display for people: tables."""
+"""Display for people: tables, progress, plans, figures and the report."""

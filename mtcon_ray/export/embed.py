@@ -22,6 +22,7 @@ from mtcon_ray.data.disk import build_folder, whole_file
 from mtcon_ray.data.image_names import ROW_ENDINGS
 from mtcon_ray.data.sources import DataSource
 from mtcon_ray.data.sources.files import FilesSource
+from mtcon_ray.errors import SpecError
 from mtcon_ray.export.encoder import BATCH_SIZE, TrainedEncoder
 from mtcon_ray.export.search import NETWORK
 from mtcon_ray.spec.data.base import DataSpec, FilesSpec
@@ -61,12 +62,14 @@ def data_at(path: Path, images: Path | None = None, column: str | None = None) -
     of the table. A spec is a YAML file with a section `data` of any kind. Raises SpecError for an
     invalid spec.
     """
-    if path.suffix in (".yaml", ".yml"):
-        return load_spec(path).data
     if path.suffix in (".csv", *ROW_ENDINGS):
         named = {"image_column": column} if column else {}
         folder = str(images or path.parent)
         return TableSpec(csv=str(path), images=folder, tasks=(), split_column=None, **named)
+    if column or images:
+        raise SpecError(f"--column and --images are options for a table, got {path}")
+    if path.suffix in (".yaml", ".yml"):
+        return load_spec(path).data
     return FolderSpec(images=str(path), tasks=())
 
 

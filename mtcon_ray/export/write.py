@@ -61,7 +61,7 @@ def export_checkpoint(
     features, because the exported model computes in float32.
 
     Raises UserError if `to` exists or the extra `onnx` is missing, ResourceError if `to` cannot be
-    written, and all errors of `evaluate.open_checkpoint`.
+    written, and all errors of `open_checkpoint`.
     """
     if to.exists():
         raise UserError(f"--out must name a new folder, got {to}, which exists already")

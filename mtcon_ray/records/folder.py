@@ -30,9 +30,10 @@ def check_folder(folder: Path, spec: RunSpec, *, resume: bool, hint: Callable[[P
     """
     name, among, is_there = folder.name, folder.parent, (folder / paths.SPEC_FILE).exists()
     if lacking := _lacking(folder):
+        clean = f"mtcon-ray clean {name} --root {paths.shown(folder.parents[1])} --yes"
         raise SweepError(
             f"sweep {name!r} cannot continue: {folder} has records but no {lacking}; restore that "
-            f"file, remove all with `mtcon-ray clean {name} --yes`, or give another --name"
+            f"file, remove all with `{clean}`, or give another --name"
         )
     if not resume:
         if is_there:

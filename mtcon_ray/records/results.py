@@ -209,8 +209,14 @@ class SweepResults:
         Configurations with all seeds come first, by mean value, then incomplete configurations.
         """
         found = by_configuration(trial for trial in self.ranked() if trial.full_budget)
-        repeats = self.spec.search.repeats
-        return sorted(found, key=lambda c: (len(c.trials) < repeats, -c.value))
+        return sorted(found, key=lambda c: (len(c.trials) < self.spec.search.repeats, -c.value))
+
+    @property
+    def is_whole(self) -> bool:
+        """True if the sweep has ended with all its planned trials, and nothing of it is lost."""
+        final = [t for t in self.trials if t.status.is_final]
+        has_all = len(self.trials) == len(final) >= self.spec.search.num_planned_trials
+        return has_all and self.status[0] in (Status.FINISHED, Status.FAILED) and not self.lost
 
     def required_winner(self) -> TrialResult:
         """Returns the winner. Raises MtconError without a winner."""
@@ -225,10 +231,10 @@ class SweepResults:
         MtconError without a winner, SpecError if the spec is invalid or without consent to plugins.
         """
         winner, search = self.required_winner(), {"objective": self.spec.search.objective}
-        values = {**winner.params, "seed": winner.seed, "search": search}
         path = self.folder / paths.SPEC_FILE
-        whole = with_values(load_recorded(path), values)
-        return parse_spec(dump_spec(whole), overrides, where=str(path))
+        own = {"seed": winner.seed, "search": search}
+        raw = dump_spec(with_values(load_recorded(path), winner.params | own))
+        return parse_spec(raw, overrides, where=str(path))
 
     @property
     def report_path(self) -> Path:

@@ -168,6 +168,7 @@ def driven(
         yield None
         return
     store = StoredSweep(folder, url, take_over=take_over)
+    remove(folder / ELSEWHERE_FILE)
     try:
         yield store
     finally:
@@ -256,7 +257,7 @@ def has_sweep(folder: Path) -> bool:
 
 
 def fetch_trials(folder: Path, files: Iterable[str], trial: str | None = None) -> None:
-    """Downloads files of all trials, or of one, that this machine lacks. Raises StorageError."""
+    """Makes files of all trials, or of one, copies of the store's. Raises StorageError."""
     url, wanted = paths.stored_url(folder), list(files)
     if url is None or not wanted:
         return

@@ -57,11 +57,11 @@ def explain(error: ValidationError, model: type[Spec]) -> str:
 
 def _line(problem: Any, location: Location, model: type[Spec]) -> str:
     """Returns the line of a problem for which `_rule` returns None."""
+    place = tuple(key for key in location if isinstance(key, str))  # without list indices
     match problem["type"]:
         case "extra_forbidden":
             message = f"unknown key{_near_key(problem['loc'], model)}"
         case "union_tag_invalid":
-            place = tuple(key for key in location if isinstance(key, str))  # without list indices
             choice, tag = choice_fields(model)[place], problem["ctx"]["tag"]
             near = nearest(tag, choice.table)
             if place == ("model", "encoder") and TORCHVISION.fullmatch(tag):
@@ -71,7 +71,7 @@ def _line(problem: Any, location: Location, model: type[Spec]) -> str:
         case "missing" | "union_tag_not_found" as kind:
             message = "is required"
             if kind != "missing":
-                location = (*location, choice_fields(model)[location].key)
+                location = (*location, choice_fields(model)[place].key)
         case "value_error":
             message = problem["msg"].removeprefix("Value error, ")
         case _:

@@ -30,10 +30,13 @@ from mtcon_ray.spec.space import with_lists
 from mtcon_ray.spec.train import TrainSpec
 from mtcon_ray.spec.views import ViewsSpec
 
-# Sections outside of a trial's configuration.
-NOT_SEARCHABLE = ("version", "name", "plugins", "search", "resources", "tracking", "storage")
+# Sections outside of a trial's configuration. Trials that are measured in different ways cannot be
+# compared, so `evaluate` is one of them.
+NOT_SEARCHABLE = (
+    "version", "name", "plugins", "search", "evaluate", "resources", "tracking", "storage"
+)  # fmt: skip
 # Fields with incomparable values within a sweep, in addition to all kinds of a section.
-NOT_COMPARABLE = {"data.tasks", "data.held_out", "seed", "evaluate.select"}
+NOT_COMPARABLE = {"data.tasks", "data.held_out", "seed"}
 # A sweep without `search.scheduler` uses ASHA if it has at least this many trials.
 MIN_ASHA_TRIALS = 10
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from mtcon_ray.base import paths
 from mtcon_ray.base.metrics import Labels
-from mtcon_ray.errors import SpecError, nearest
+from mtcon_ray.errors import SpecError, SweepError
 from mtcon_ray.plan.capacity import ClusterView
 from mtcon_ray.plan.plan import Plan
 from mtcon_ray.plan.planning import Rates, make_plan
@@ -17,7 +17,7 @@ from mtcon_ray.records.event_log import read_events
 from mtcon_ray.records.events import Artifact, Earlier
 from mtcon_ray.records.recorded import check_evaluation
 from mtcon_ray.records.results import SweepResults, load_sweep
-from mtcon_ray.records.stored import has_sweep
+from mtcon_ray.records.stored import find_sweep
 from mtcon_ray.spec.run_spec import RunSpec
 from mtcon_ray.spec.space import Point, grid_points
 from mtcon_ray.sweep.preparation import check_data
@@ -90,11 +90,10 @@ def plan_sweep(
 
 def _comparable(name: str, spec: RunSpec, root: Path) -> SweepResults:
     """Returns an earlier sweep after checking its values for comparability with the new sweep."""
-    folder = paths.sweep_folder(root, name)
-    if not has_sweep(folder):
-        known = [entry.name for entry in paths.list_folders(root)]
-        where = f"{FIELD} must name sweeps under {root}"
-        raise SpecError(f"{where}, got {name!r}{nearest(name, known)}")
+    try:
+        folder = find_sweep(root, name)
+    except SweepError as error:
+        raise SpecError(f"{FIELD} must name sweeps of the root: {error}") from None
     check_evaluation(folder)
     earlier = load_sweep(folder)
     then, now = earlier.labels, spec.labels

@@ -223,8 +223,9 @@ class SweepRecord:
             return True
         finite = [epoch for epoch, value in trial.values.items() if math.isfinite(value)]
         best = max(finite, key=lambda epoch: trial.values[epoch], default=0)
-        at_probe = trial.last_epoch in trial.values
-        return at_probe and self.spec.train.is_plateau(trial.last_epoch - best)
+        own = {"patience": trial.params.get("train.patience", self.spec.train.patience)}
+        train, at_probe = self.spec.train.model_copy(update=own), trial.last_epoch in trial.values
+        return at_probe and train.is_plateau(trial.last_epoch - best)
 
     def result(self, trial: Trial) -> TrialResult:
         """Returns a trial as a result with only its values."""

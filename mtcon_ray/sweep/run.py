@@ -150,14 +150,9 @@ def _reported(folder: Path, uri: str) -> tuple[SweepResults, Path]:
 def _has_ended(folder: Path, spec: RunSpec, *, again: bool) -> bool:
     """Returns True if a sweep of this spec has ended with all its trials."""
     recorded, results = load_recorded(folder / paths.SPEC_FILE), load_sweep(folder)
-    left = [t for t in results.trials if not t.status.is_final or (again and t.status == "FAILED")]
-    return (
-        dump_spec(with_scheduler(recorded)) == dump_spec(spec)
-        and results.status[0] in (Status.FINISHED, Status.FAILED)
-        and len(results.trials) >= spec.search.num_planned_trials
-        and not left
-        and not results.lost
-    )
+    failed = [trial for trial in results.trials if trial.status is Status.FAILED]
+    is_same = dump_spec(with_scheduler(recorded)) == dump_spec(spec)
+    return is_same and results.is_whole and not (again and failed)
 
 
 @dataclass

@@ -28,7 +28,7 @@ from mtcon_ray.spec.run_spec import RunSpec, dump_spec, parse_spec
 from mtcon_ray.training import uploads
 
 FORMAT = 1
-# Sections that determine the training. The sections search, tracking and scheduling may differ.
+# Sections that determine the training.
 SECTIONS = ("seed", "data", "views", "model", "method", "train")
 DECISIVE = (*SECTIONS, "evaluate.every", "evaluate.select")  # beginnings of fields
 
@@ -167,9 +167,9 @@ def discard_resume_state(folder: Path) -> None:
 
 
 def discard_other_training(folder: Path, spec: RunSpec) -> None:
-    """Removes the resume state of a training with another spec. Raises StorageError."""
+    """Removes the resume state of another training. Raises StorageError."""
     state, path, _ = load_newest(folder)
-    if state is not None and path is not None and spec_in(path, state) != spec:
+    if state is not None and path is not None and _changed(path, state, spec):
         discard_resume_state(folder)
 
 
@@ -196,18 +196,23 @@ def _remove(paths: Iterable[Path]) -> None:
             raise StorageError.of(path, error) from error
 
 
+def _changed(path: Path, state: Mapping[str, Any], spec: RunSpec) -> list[str]:
+    """Returns the fields that determine the training and differ from the checkpoint's."""
+    return [
+        f"{field} was {then!r}, is {now!r}"
+        for field, then, now in differences(dump_spec(spec_in(path, state)), dump_spec(spec))
+        if field.startswith(DECISIVE)
+    ]
+
+
 def check_same_training(path: Path, state: dict[str, Any], spec: RunSpec, fingerprint: str) -> None:
     """Raises CheckpointError naming every field that determines the training and differs.
 
     `state` is the content of a checkpoint, `fingerprint` is that of the data.
     """
-    data = "data fingerprint"
-    saved = {**dump_spec(spec_in(path, state)), data: state.get("fingerprint")}
-    changed = [
-        f"{field} was {then!r}, is {now!r}"
-        for field, then, now in differences(saved, {**dump_spec(spec), data: fingerprint})
-        if field.startswith(DECISIVE)
-    ]
+    changed = _changed(path, state, spec)
+    if (saved := state.get("fingerprint")) != fingerprint:
+        changed.append(f"data fingerprint was {saved!r}, is {fingerprint!r}")
     if changed:
         raise CheckpointError(
             f"checkpoint {path} belongs to another spec or other data: {'; '.join(changed)}; "

@@ -68,6 +68,9 @@ def test_each_tuned_system_has_its_sweeps(load: Load) -> None:
     assert first.search.first_points == ({LR: 0.2, TEMPERATURE: 0.2}, {TEMPERATURE: 0.3})
     assert again.search.first_points == ()
     assert again.search.scheduler is not None, "ten best would be stopped early"
+    listed = load("tune.space.train.lr={choice: [0.2]}", "tune.seeds=4", **FEW)
+    assert listed.tuning["MTCon"].first.search.space[LR].values == (0.2,)
+    assert listed.specs["MTCon"].search.repeats == 4
 
 
 def test_a_system_adds_replaces_and_removes_searched_fields(load: Load) -> None:

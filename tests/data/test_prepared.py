@@ -10,6 +10,7 @@ import pytest
 from mtcon_ray.base.paths import cache_folder, choose_root
 from mtcon_ray.data import prepared
 from mtcon_ray.data.dataset import open_dataset
+from mtcon_ray.data.disk import build_folder
 from mtcon_ray.data.prepared import discard_unused, keep_set, open_set
 from mtcon_ray.errors import StorageError
 from mtcon_ray.spec.data.base import DataSpec
@@ -67,15 +68,20 @@ def test_damaged_labels_are_named(files: TableFiles, tmp_path: Path, content: by
 def test_data_unused_for_a_month_leave_a_node(tmp_path: Path) -> None:
     root = choose_root("s3://bucket/x", str(tmp_path))
     old, new = time.time() - prepared.UNUSED_SECONDS - 60, time.time()
-    names = ("store/a", "store/sets/a", "running/s")
+    names = ("store/a", "store/sets/a", "store/remote/a", "running/s")
     for base in (root, tmp_path / "path"):
         for name in names:
             for suffix, then in (("-old", old), ("-new", new)):
                 folder = base / f"{name}{suffix}"
                 folder.mkdir(parents=True)
                 os.utime(folder, (then, then))
-        os.utime(base / "store" / "sets", (old, old))
+        for folder in (base / "store" / "sets", base / "store" / "remote"):
+            os.utime(folder, (old, old))
+        (used := base / "store" / "used-old").mkdir()
+        os.utime(used, (old, old))
+        build_folder(used, 0, lambda folder: None)
         discard_unused(base)
-    assert [(root / f"{name}-old").exists() for name in names] == [False] * 3
+        assert used.exists()
+    assert [(root / f"{name}-old").exists() for name in names] == [False] * 4
     assert all((root / f"{name}-new").exists() for name in names)
     assert (tmp_path / "path" / "store" / "a-old").exists(), "a root on a path is the only copy"

@@ -51,6 +51,8 @@ def test_time_left_at_the_pace_so_far() -> None:
     report(sweep, "a", 2, 2, None)
     sweep.end("a", Status.PRUNED, 0.1)
     assert sweep.seconds_left() == pytest.approx(2), "early stopping shortens it"
+    sweep.plan = plan_with(epochs_total=5)
+    assert sweep.epochs_left() == 3, "with halving they are known"
 
 
 def test_a_trial_that_is_resumed_keeps_what_it_had() -> None:

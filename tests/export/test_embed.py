@@ -108,6 +108,8 @@ def test_tables_and_specs_name_images_too(root: Path, tmp_path: Path) -> None:
     none = tmp_path / "none.parquet"
     told = run(root, "embed", "one", tmp_path / "t.csv", "--column", "photo", "--to", none, code=2)
     assert "name their folder by --images" in told
+    told = run(root, "embed", "one", photos, "--column", "photo", "--to", none, code=2)
+    assert "--column and --images are options for a table" in told
     assert not none.exists()
     (tmp_path / "s.yaml").write_text(json.dumps({**specs.TINY, "version": 1, "name": "more"}))
     run(root, "embed", "one", tmp_path / "s.yaml", "--to", file)

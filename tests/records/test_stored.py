@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from mtcon_ray.base.lock import is_driven
+from mtcon_ray.base.lock import ELSEWHERE_FILE, is_driven
 from mtcon_ray.base.paths import choose_root, event_file, sweep_folder
 from mtcon_ray.data import objects
 from mtcon_ray.data.objects import Objects
@@ -199,6 +199,9 @@ def test_other_machines_see_a_running_sweep(drive: Drive, tmp_path: Path) -> Non
     Objects(SWEEP).delete(["summary.json.gz", "plan.json"])
     third = sweep_folder(summaries(root_of(tmp_path, "third")), "a")
     assert load_sweep(third).name == "a", "it is listed without a summary"
+    (third / ELSEWHERE_FILE).touch()
+    with driven(third, print, take_over=False):
+        assert not (third / ELSEWHERE_FILE).exists(), "it is driven here"
 
 
 def test_unreadable_and_unknown_sweeps_hide_no_others(drive: Drive, tmp_path: Path) -> None:

@@ -48,7 +48,7 @@ CASES: dict[str, tuple[dict[str, Any], str]] = {
     "tasks": (table(tasks=names(60_000)), "data.tasks must have at most 1000 items"),
     "large batches": (searched({"train.batch_size": HUGE}), "train.batch_size must be at most"),
     "large ranges": (
-        searched({"train.epochs": {"int": [1, 100_000]}, "evaluate.neighbours": HUGE}),
+        searched({"train.epochs": {"int": [1, 100_000]}, "train.patience": HUGE}),
         "12 configurations",
     ),
     "infinite span": (searched({LR: {"uniform": [-1e308, 1e308]}}), "must span a finite range"),

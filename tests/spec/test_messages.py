@@ -109,6 +109,10 @@ search: {space: {seed: {grid: [0, 1]}}}
     seed must not be searched
 search: {space: {evaluate.probe.solver: {choice: [sgd]}}}
     probe.solver must not be searched
+search: {space: {evaluate.every: {choice: [1, 2]}}}
+    every must not be searched
+evaluate: {metrics: [{}]}
+    evaluate.metrics.0.name: is required
 search: {space: {views.crop_scale: {grid: [[0.2, 0.1]]}}}
     the field refuses [0.2, 0.1] of grid
 search: {space: {train.epochs: {int: [0, 30]}}}

@@ -90,7 +90,7 @@ def test_a_gaussian_process_gets_trials_with_all_fields(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("then", "now", "expected"),
     [
-        (None, {}, r"under .*, got 'old'; did you mean 'older'\?"),
+        (None, {}, r"'old' under .*; did you mean 'older'\?"),
         ({"tasks": ("colour",)}, {}, r"same objective, accuracy over \['shape'\], got 'old' with"),
         (
             {"tasks": ("shape", "colour")},
@@ -165,7 +165,7 @@ def test_a_sweep_that_has_begun_keeps_its_earlier_trials(tmp_path: Path) -> None
     """The earlier sweep may be gone when it is resumed, or have more trials."""
     spec, prior = good_around_a_fifth(tmp_path)
     folder, gone = sweep_folder(tmp_path, "new"), tmp_path / "elsewhere"
-    with pytest.raises(SpecError, match="got 'old'"):
+    with pytest.raises(SpecError, match="no sweep 'old' under"):
         earlier_trials(spec, gone, folder)
     start, file = Started(params={}, tags={}), Artifact(path="plan.json", to="")
     EventLog(event_file(folder)).append(start, *prior[:3], file)

@@ -112,6 +112,9 @@ def test_a_plateau_is_the_end_of_a_trial(tmp_path: Path) -> None:
     assert not record.is_done(trial)
     record.report(trial, [line(trial.name, 4, 0.5)])
     assert record.is_done(trial)
+    patient = record.start("trial-0001", {"train.patience": 3}, 0, 1)
+    record.report(patient, lines(patient.name, 0.1, 0.5, 0.4, 0.5))
+    assert not record.is_done(patient), "its own patience counts"
 
 
 def test_a_new_trial_keeps_a_checkpoint_of_its_own_configuration_alone(tmp_path: Path) -> None:

@@ -133,3 +133,10 @@ def test_other_data_are_refused_and_what_does_not_change_the_training_may_differ
     check_same_training(Path("last.pt"), STATE, other, "abc")
     with pytest.raises(CheckpointError, match="data fingerprint was 'abc', is 'xyz'"):
         check_same_training(Path("last.pt"), STATE, other, "xyz")
+
+
+def test_only_a_checkpoint_of_another_training_is_discarded(tmp_path: Path) -> None:
+    checkpoint.save(tmp_path / "last.pt", STATE)
+    for path, value, is_kept in (("resources.cpus", 2, True), ("train.lr", 0.1, False)):
+        checkpoint.discard_other_training(tmp_path, with_values(SPEC, {path: value}))
+        assert (tmp_path / "last.pt").exists() is is_kept

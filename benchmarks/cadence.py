@@ -15,7 +15,7 @@ from time import perf_counter
 
 import torch
 
-from benchmarks.search import PHOTOS
+from benchmarks.machine import PHOTOS
 from benchmarks.table import markdown
 from benchmarks.training import opened
 from mtcon_ray.spec.run_spec import RunSpec, load_spec, with_values

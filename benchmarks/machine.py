@@ -14,6 +14,9 @@ from mtcon_ray.tracking.provenance import provenance
 PACKAGES = ("torch", "torchvision", "numpy", "pillow", "lightly", "pytorch-metric-learning",
             "ray", "optuna", "mlflow")  # fmt: skip
 NO_GPU = "none at hand: not run"
+SHARED = Path(__file__).parents[2] / "shared" / "data" / "fashion_shoes"
+# A folder with photographs: labels.csv and images.tar.gz.
+PHOTOS = Path(os.environ.get("MTCON_RAY_PHOTOS", SHARED))
 
 
 def describe_machine() -> str:

@@ -14,8 +14,7 @@ from tempfile import TemporaryDirectory
 import torch
 
 from benchmarks.cadence import EXPERIMENTS
-from benchmarks.machine import usable_cores
-from benchmarks.search import PHOTOS
+from benchmarks.machine import PHOTOS, usable_cores
 from benchmarks.table import markdown
 from benchmarks.training import opened
 from mtcon_ray.base import metrics

@@ -15,7 +15,6 @@ from stored learning curves.
 
 import json
 import math
-import os
 from collections.abc import Callable, Generator, Iterator
 from contextlib import ExitStack, nullcontext
 from functools import partial
@@ -28,6 +27,7 @@ from unittest.mock import patch
 import torch
 
 from benchmarks import idle_trial
+from benchmarks.machine import PHOTOS
 from benchmarks.table import markdown
 from mtcon_ray.base import metrics
 from mtcon_ray.base.callbacks import Callbacks
@@ -41,8 +41,6 @@ from mtcon_ray.sweep.trainable import ReusedTrainable
 from mtcon_ray.sweep.trial import Assignment, reports, trial_device
 from mtcon_ray.training.trainer import Progress, Trainer
 
-SHARED = Path(__file__).parents[2] / "shared" / "data" / "fashion_shoes"
-PHOTOS = Path(os.environ.get("MTCON_RAY_PHOTOS", SHARED))
 TEMPERATURES = (0.02, 0.029, 0.041, 0.058, 0.083, 0.119, 0.169, 0.241, 0.344, 0.491, 0.7, 1.0)
 FIELD = "method.temperature"
 SEARCH_SEEDS = range(5)

@@ -31,7 +31,8 @@ from typing import Any, NamedTuple
 
 import pandas as pd
 
-from benchmarks.search import FIELD, PHOTOS
+from benchmarks import machine
+from benchmarks.search import FIELD
 from benchmarks.table import markdown
 from benchmarks.timing import Times, ratio
 from mtcon_ray.base import metrics
@@ -113,8 +114,8 @@ class Command(NamedTuple):
 
 def measure(rounds: int = 3, width: int = 8) -> str:
     """Returns the table. A round takes some five minutes on two cores."""
-    if not PHOTOS.exists():
-        return f"needs the photographs in {PHOTOS}: not run"
+    if not machine.PHOTOS.exists():
+        return f"needs the photographs in {machine.PHOTOS}: not run"
     with TemporaryDirectory() as folder:
         return compare(photographs_job(Path(folder), width), rounds)
 
@@ -124,9 +125,9 @@ def photographs_job(folder: Path, width: int) -> Job:
 
     Leaves out rows with an unknown label, because SupContrast's loss has no missing labels.
     """
-    shutil.unpack_archive(PHOTOS / "images.tar.gz", folder, filter="data")
+    shutil.unpack_archive(machine.PHOTOS / "images.tar.gz", folder, filter="data")
     job = Job(str(folder / "labels.csv"), str(folder), width=width)
-    table = pd.read_csv(PHOTOS / "labels.csv").dropna(subset=list(job.tasks))
+    table = pd.read_csv(machine.PHOTOS / "labels.csv").dropna(subset=list(job.tasks))
     table.to_csv(job.csv, index=False)
     return job
 

@@ -9,9 +9,11 @@ share is NVML's: the share of time with a running kernel.
 """
 
 import gc
+import tarfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache, cached_property, partial
+from itertools import islice
 from pathlib import Path
 from shutil import rmtree
 from statistics import fmean, median
@@ -21,17 +23,19 @@ import numpy as np
 import pandas as pd
 import torch
 
+from benchmarks import machine
 from benchmarks.gpu.bench import Bench, Lines, labelled
 from benchmarks.gpu.speed import busy_shares
 from benchmarks.peers import training_loops as loops
 from benchmarks.training import opened, run_of
 from benchmarks.views import drawn_photographs
 from mtcon_ray.data.dataset import Dataset
+from mtcon_ray.data.decoding import decode_image
 from mtcon_ray.spec.run_spec import RunSpec, parse_spec
 from mtcon_ray.training.trainer import Trainer
 
 # Images that differ. Others repeat them.
-DRAWN = 512
+DIFFERENT = 512
 LEAST_EPOCHS = 3
 OURS = "mtcon-ray, graphs"
 # Packages of the peers.
@@ -63,21 +67,29 @@ class Case:
         return f"{self.encoder}, {self.size} px, batch {self.batch_size}"
 
     @cached_property
-    def drawn(self) -> np.ndarray:
-        """Different images, uint8 [DRAWN, S, S, 3], a quarter larger than the views."""
-        return drawn_photographs(DRAWN, round(1.25 * self.size))
+    def different(self) -> np.ndarray:
+        """Different images, uint8 [DIFFERENT, S, S, 3], a quarter larger than the views.
+
+        These are photographs where they are at hand, else drawn.
+        """
+        side, archive = round(1.25 * self.size), machine.PHOTOS / "images.tar.gz"
+        if not archive.exists():
+            return drawn_photographs(DIFFERENT, side)
+        with tarfile.open(archive) as files:
+            found = (file for file in map(files.extractfile, files) if file is not None)
+            return np.stack([decode_image(f.read(), side) for f in islice(found, DIFFERENT)])
 
     @cached_property
     def images(self) -> np.ndarray:
         """Decoded images, uint8 [N, S, S, 3]."""
         number = max(self.bench.num_images, self.bench.steps * self.batch_size)
-        return self.drawn[np.arange(number) % DRAWN]
+        return self.different[np.arange(number) % len(self.different)]
 
     @cached_property
     def files(self) -> list[bytes]:
         """The images as JPEG files in memory."""
-        different = loops.jpegs(self.drawn)
-        return [different[i % DRAWN] for i in range(len(self.images))]
+        different = loops.jpegs(self.different)
+        return [different[i % len(different)] for i in range(len(self.images))]
 
     @cached_property
     def on_disk(self) -> RunSpec:

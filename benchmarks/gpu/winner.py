@@ -14,6 +14,7 @@ from statistics import fmean
 from tempfile import TemporaryDirectory
 from typing import Any
 
+from benchmarks import machine
 from benchmarks.gpu.bench import Bench, Lines
 from benchmarks.gpu.processes import MPS, Environment, with_mps, without_mps
 from benchmarks.gpu.speed import busy_shares
@@ -37,9 +38,8 @@ def winner(bench: Bench) -> Lines:
 def _winner(bench: Bench, who: str, how: str, environment: Callable[[], Environment]) -> str:
     # Late: they import Ray's and MLflow's parts, which other rows do not need.
     from benchmarks import winner as job_winner
-    from benchmarks.search import PHOTOS
 
-    if not PHOTOS.exists():
+    if not machine.PHOTOS.exists():
         return NOT_THERE
     run = job_winner.run_sweep if who == OURS else job_winner.run_script
     with ExitStack() as stack:

@@ -83,7 +83,7 @@ def test_both_commands_find_a_winner(
     labels = {task: ["a", "b"] * 64 for task in ("category", "gender", "colour")}
     write_table(on_cpu.folder, split=split, **labels)
     make_archive(str(on_cpu.folder / "images"), "gztar", on_cpu.folder / "images")
-    monkeypatch.setattr("benchmarks.search.PHOTOS", on_cpu.folder)
+    monkeypatch.setattr("benchmarks.machine.PHOTOS", on_cpu.folder)
     assert measure(("winner",), on_cpu, has_gpu=True)
     assert "from the first step to the last, " in capsys.readouterr().out
 

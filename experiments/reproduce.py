@@ -9,7 +9,7 @@ figures run once. The report of all is index.html. The report of named files is 
 same folder.
 
 Cost: `smoke` takes a quarter of an hour on 2 cores, on synthetic images. `small` takes an estimated
-fourteen hours, a third of them for four learning rates per system.
+fourteen hours, a third of them for five learning rates per system.
 """
 
 import sys

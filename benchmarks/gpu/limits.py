@@ -128,9 +128,10 @@ def _parts(bench: Bench, encoder: str, size: int, batch_size: int) -> str:
     run = bench.run(spec, f"parts-{encoder}-{size}-{batch_size}")
     bench.warm(run)
     step = seconds_each(run._train_step, bench)
-    images = torch.from_numpy(np.array(run.dataset.images[: 2 * batch_size])).to(bench.device)
+    images = torch.from_numpy(np.array(run.dataset.images)).to(bench.device)
     rows_B = torch.randperm(len(images), device=bench.device)[:batch_size]
     h_ND = torch.randn(2 * batch_size, run.network.encoder.width, device=bench.device)
+    h_ND.requires_grad_()
     one_by_one, together = heads_of(run)
     torch.testing.assert_close(together(h_ND), one_by_one(h_ND), atol=1e-4, rtol=0)
     ways: dict[str, Callable[[], object]] = {

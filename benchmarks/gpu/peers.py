@@ -63,8 +63,14 @@ class Case:
 
     @property
     def title(self) -> str:
-        """The network in words."""
-        return f"{self.encoder}, {self.size} px, batch {self.batch_size}"
+        """The network and the kind of images in words."""
+        kind = "photographs" if self.archive.exists() else "drawn images"
+        return f"{self.encoder}, {self.size} px, batch {self.batch_size}, {kind}"
+
+    @property
+    def archive(self) -> Path:
+        """The photographs, which need not exist."""
+        return machine.PHOTOS / "images.tar.gz"
 
     @cached_property
     def different(self) -> np.ndarray:
@@ -72,10 +78,10 @@ class Case:
 
         These are photographs where they are at hand, else drawn.
         """
-        side, archive = round(1.25 * self.size), machine.PHOTOS / "images.tar.gz"
-        if not archive.exists():
+        side = round(1.25 * self.size)
+        if not self.archive.exists():
             return drawn_photographs(DIFFERENT, side)
-        with tarfile.open(archive) as files:
+        with tarfile.open(self.archive) as files:
             found = (file for file in map(files.extractfile, files) if file is not None)
             return np.stack([decode_image(f.read(), side) for f in islice(found, DIFFERENT)])
 

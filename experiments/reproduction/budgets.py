@@ -53,10 +53,10 @@ SMALL_RATES = {
     "xent": {"train.lr": 0.05},
 }
 TUNED_RATES = {
-    "contrastive": (0.05, 0.1, 0.2, 0.4),
-    "self_supervised": (0.05, 0.1, 0.2, 0.4),
-    "xent": (0.0125, 0.025, 0.05, 0.1),
-    "triplet": (0.0003, 0.001, 0.003, 0.01),
+    "contrastive": (0.025, 0.05, 0.1, 0.2, 0.4),
+    "self_supervised": (0.025, 0.05, 0.1, 0.2, 0.4),
+    "xent": (0.0125, 0.025, 0.05, 0.1, 0.2),
+    "triplet": (0.0003, 0.001, 0.003, 0.01, 0.03),
 }
 # The photographs of products, which stand for these data sets, are more than twice those of shoes.
 # So half as many epochs have about as many steps, and as many views as the triplets' five epochs.

@@ -237,10 +237,12 @@ class Setting:
     def tuning_of(self, cell: Cell) -> Tuning | None:
         """Returns the sweep for choosing a cell's learning rate on val, or None without tuning.
 
-        A cell with its own rate is not tuned. Raises as `spec_of` does.
+        A cell with its own rate, or with an override of the rate, is not tuned. Raises as `spec_of`
+        does.
         """
         rates = self.budget.rates.get(SYSTEMS[cell.key].family, ())
-        if not rates or "train.lr" in dict(cell.changes):
+        given = {*dict(cell.changes), *(each.partition("=")[0].strip() for each in self.overrides)}
+        if not rates or "train.lr" in given:
             return None
         raw = self._raw(cell)
         epochs = math.ceil(raw["train"]["epochs"] / TUNED_SHARE)

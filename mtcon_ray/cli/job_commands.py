@@ -83,8 +83,7 @@ def submit(
         refresh_names(where)
     job = known.submit(stem, command, name=name, root=where, env=environment)
     say(job.id if session.quiet else f"job {job.id}")
-    own = f"MTCON_RAY_ROOT, else {paths.DEFAULT_ROOT}"
-    session.say(f"results: {root or own}, as the cluster's head sees it")
+    session.say(f"results: {root or 'MTCON_RAY_ROOT, else ~/mtcon-ray'}, as the head sees it")
     session.say(f"dashboard: {known.address}/#/jobs/{job.id}")
     return 0 if no_follow else _follow(known, job.id)
 

@@ -110,14 +110,16 @@ def load_comparison(
     if isinstance(base, dict):
         if run_spec.import_plugins(base, where=f"{path}: base", folder=folder):
             rebuild(TuneSpec, ComparisonSpec)
+        # The section `tune` has fields of `search`, also a space with paths as keys.
+        whole = {"search": raw.get("tune")}
         for override in overrides:
-            # The section has fields of `search`, also a space with paths as keys.
-            tuned = override.removeprefix("tune.")
-            if tuned != override:
-                raw["tune"] = raw.get("tune") or {}
-                run_spec.apply_override({"search": raw["tune"]}, f"search.{tuned}")
+            if (tuned := override.removeprefix("tune.")) != override:
+                run_spec.apply_override(whole, f"search.{tuned}")
+                raw["tune"] = whole["search"]
             else:
                 run_spec.apply_override(base, override)
+                if not override.startswith("search"):
+                    run_spec.apply_override(whole, override)  # its field leaves the space
     try:
         given = ComparisonSpec.model_validate(raw)
     except ValidationError as error:

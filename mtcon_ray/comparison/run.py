@@ -72,8 +72,8 @@ def run_comparison(
                 hold_session(spec.resources.cpus)
                 name = spec.name
                 results = run_sweep(spec, root=root, name=name, resume=started, callbacks=callbacks)
-            if len(results.trials) < spec.search.num_planned_trials:
-                raise MtconError(f"{what}: search.max_hours are over; repeat the command")
+            if not results.is_complete:
+                raise MtconError(f"{what}: trials are left (search.max_hours); repeat the command")
             return results
         except Interrupted as error:  # its message tells how to continue the sweep alone
             reason = str(error).partition(";")[0]
@@ -121,7 +121,7 @@ def _trained(comparison: Comparison, train: Train) -> Iterator[Row]:
 
 
 def _finished(folder: Path, spec: RunSpec) -> SweepResults | None:
-    """Returns the results of a whole sweep of this spec with a winner, else None.
+    """Returns the results of a complete sweep of this spec with a winner, else None.
 
     It may have been trained with other resources.
     """
@@ -129,5 +129,5 @@ def _finished(folder: Path, spec: RunSpec) -> SweepResults | None:
         return None
     fetch_trials(folder, [paths.PREDICTIONS_FILE])
     found = load_sweep(folder)
-    is_good = found.is_whole and found.status[0] is Status.FINISHED
+    is_good = found.is_complete and found.status[0] is Status.FINISHED
     return found if is_good and not changes(found.spec, spec, FREE) else None

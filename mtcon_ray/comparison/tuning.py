@@ -14,7 +14,7 @@ from pydantic import Field
 from mtcon_ray.base.status import Status
 from mtcon_ray.errors import MtconError, SpecError
 from mtcon_ray.records.results import Configuration, SweepResults, by_configuration
-from mtcon_ray.spec.run_spec import RunSpec, parse_spec, set_value, with_scheduler, with_values
+from mtcon_ray.spec.run_spec import RunSpec, parse_spec, set_value, with_values
 from mtcon_ray.spec.search import SearchSpec
 from mtcon_ray.spec.space import Dimension, Point
 
@@ -80,7 +80,7 @@ def make_tuning(
             f"{where}: tune.again must be at most the number of configurations, got {tune.again} "
             f"of {num_configurations}"
         )
-    return Tuning(with_scheduler(first), again if tune.again else None)
+    return Tuning(first, again if tune.again else None)
 
 
 def check_equal(tuning: Mapping[str, Tuning], where: str) -> None:

@@ -13,6 +13,7 @@ import os
 import re
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -139,8 +140,9 @@ def discard_unused(root: Path) -> None:
     if not stored_url(root):
         return
     oldest, inner = time.time() - UNUSED_SECONDS, (SETS, "remote", "embeddings")
-    deep = (folder for name in inner for folder in root.glob(f"store/{name}/*/"))
-    for folder in (*root.glob("store/*/"), *deep, *root.glob("running/*/")):
-        kept = (*inner, "weights", "keys")
-        if folder.name not in kept and folder.stat().st_mtime < oldest:
-            remove_folder(folder, ignore_errors=True)
+    folders = [f for name in ("", *inner) for f in root.glob(f"store/{name}/*/")]
+    for folder in (*folders, *root.glob("running/*/")):
+        with suppress(FileNotFoundError):  # another process has removed it
+            is_kept = folder.name in (*inner, "weights", "keys")
+            if not is_kept and folder.stat().st_mtime < oldest:
+                remove_folder(folder, ignore_errors=True)

@@ -114,7 +114,7 @@ def _resource_rows(spec: RunSpec, plan: Plan) -> Iterator[Row]:
         yield "exchange", text
     few = plan.concurrency
     yield "at a time", counted(few, "trial") if few else "unknown, as the cluster's maximum is"
-    if 0 < spec.resources.gpus < 1 and spec.train.compile == "graphs":
+    if 0 < spec.resources.gpus <= 0.5 and few != 1 and spec.train.compile == "graphs":
         yield "sharing a GPU", "gains nothing with graphs unless MPS runs on nodes: docs/gpus.md"
     if plan.device_hours is None:
         yield "device-hours", "rate unknown; --calibrate measures it here"

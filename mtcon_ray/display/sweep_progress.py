@@ -62,8 +62,9 @@ class SweepProgress:
         """Returns the epochs left. A future trial has the mean number of those of ended trials."""
         trials = self._all
         if self.plan.epochs_total:
-            done = sum(t.epochs if t.status is Status.FAILED else t.epoch for t in trials)
-            return max(0, self.plan.epochs_total - done)
+            mean = self.plan.epochs_total / self.plan.num_trials
+            done = (max(mean, t.epoch) if t.status is Status.FAILED else t.epoch for t in trials)
+            return max(0, self.plan.epochs_total - sum(done))
         over = [t.epoch for t in trials if t.status in (Status.FINISHED, Status.PRUNED)]
         begun = [t for t in trials if t.status in (Status.RUNNING, Status.INTERRUPTED)]
         left = max(0, self.plan.num_trials - len(trials)) * fmean(over or [self.plan.epochs])

@@ -21,8 +21,7 @@ def choose_device(spec: RunSpec) -> torch.device:
     if least > 1 or spec.resources.gpus > 1:
         raise ResourceError(
             f"training without Ray must have one worker and at most one GPU, got {least} workers "
-            f"of {spec.resources.gpus:g} GPUs; --set resources.workers=1 and resources.gpus=1, or "
-            "leave out --here"
+            f"of {spec.resources.gpus:g} GPUs; leave out --here, or lower both by --set"
         )
     if spec.resources.gpus and not torch.cuda.is_available():
         raise ResourceError(

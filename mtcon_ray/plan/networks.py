@@ -62,8 +62,7 @@ def count_networks(
     found = []
     for end in (min, max) if extremes and any(numbers.values()) else ():
         # Networks grow with each number. With null, a network may be smaller or larger.
-        null = {path: [None] if None in space[path] else [] for path in numbers}
-        ends = {path: [end(listed), *null[path]] for path, listed in numbers.items() if listed}
+        ends = {p: [end(n), *([None] if None in space[p] else [])] for p, n in numbers.items() if n}
         for values in product(*ends.values()):
             # Values may be refused together. No trial has them then.
             with suppress(SpecError):

@@ -212,11 +212,11 @@ class SweepResults:
         return sorted(found, key=lambda c: (len(c.trials) < self.spec.search.repeats, -c.value))
 
     @property
-    def is_whole(self) -> bool:
-        """True if the sweep has ended with all its planned trials, and nothing of it is lost."""
-        final = [t for t in self.trials if t.status.is_final]
-        has_all = len(self.trials) == len(final) >= self.spec.search.num_planned_trials
-        return has_all and self.status[0] in (Status.FINISHED, Status.FAILED) and not self.lost
+    def is_complete(self) -> bool:
+        """True if no planned trial needs more training. A trial without events counts as ended."""
+        after_last = self.trials[-1].number + 1 if self.trials else 0
+        is_final = all(trial.status.is_final for trial in self.trials)
+        return is_final and after_last >= self.spec.search.num_planned_trials
 
     def required_winner(self) -> TrialResult:
         """Returns the winner. Raises MtconError without a winner."""

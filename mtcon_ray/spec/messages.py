@@ -18,12 +18,6 @@ MEMBER = re.compile(r"int|float|str|bool|(constrained-|tuple\[|dict\[).*")
 RULE = re.compile(
     r"\w+ should (.+?)(?:, (?:unable|got) .*| or (?:instance|object) .*| after validation.*)?"
 )
-WORDS = {
-    "valid tuple": "list such as [a, b]", "valid list": "list such as [a, b]",
-    "tuple": "list", "valid dictionary": "mapping", "valid string": "text",
-}  # fmt: skip
-# Keys of a comparison, and of no spec.
-COMPARED = ("base", "systems", "claims", "tune")
 # Networks of torchvision that have no encoder of their own.
 TORCHVISION = re.compile(r"resnet(?:34|101|152)|(?:convnext|efficientnet|densenet|swin|vit_)\w+")
 MAX_SHOWN = 200
@@ -85,10 +79,9 @@ def _rule(problem: Any) -> str | None:
     if problem["type"] == "model_type" and problem["ctx"]["class_name"] == "Dimension":
         return f"be one of {FORMS}"
     rule = RULE.fullmatch(problem["msg"])
-    words = rule[1] if rule else None
-    for theirs, ours in WORDS.items():
-        words = words and words.replace(theirs, ours)
-    return words
+    words = (rule[1] if rule else "").replace("tuple", "list").replace("valid string", "text")
+    words = words.replace("valid list", "list such as [a, b]")
+    return words.replace("valid dictionary", "mapping") or None
 
 
 def _near_key(location: Location, model: type[Spec]) -> str:
@@ -100,7 +93,7 @@ def _near_key(location: Location, model: type[Spec]) -> str:
     key, place, paths = str(location[-1]), _without_kind(location, model)[:-1], field_paths(model)
     if "space" in place:
         return f"; write {FORMS}"
-    if not place and key in COMPARED:
+    if not place and key in ("base", "systems", "claims", "tune"):
         return " of a spec; files with it are for `mtcon-ray compare`"
     choice = choice_fields(model).get(place)
     if choice:

@@ -30,13 +30,11 @@ from mtcon_ray.spec.space import with_lists
 from mtcon_ray.spec.train import TrainSpec
 from mtcon_ray.spec.views import ViewsSpec
 
-# Sections outside of a trial's configuration. Trials that are measured in different ways cannot be
-# compared, so `evaluate` is one of them.
-NOT_SEARCHABLE = (
-    "version", "name", "plugins", "search", "evaluate", "resources", "tracking", "storage"
-)  # fmt: skip
-# Fields with incomparable values within a sweep, in addition to all kinds of a section.
-NOT_COMPARABLE = {"data.tasks", "data.held_out", "seed"}
+# Sections outside of a trial's configuration.
+NOT_SEARCHABLE = ("version", "name", "plugins", "search", "resources", "tracking", "storage")
+# Fields with incomparable values within a sweep, in addition to all kinds of a section. Trials must
+# have a probe at the rung of `halving`.
+NOT_COMPARABLE = {"data.tasks", "data.held_out", "seed", "evaluate.select", "evaluate.every"}
 # A sweep without `search.scheduler` uses ASHA if it has at least this many trials.
 MIN_ASHA_TRIALS = 10
 
@@ -289,7 +287,7 @@ def check_space(spec: RunSpec, where: str = "spec") -> None:
 def apply_override(raw: dict[str, Any], override: str) -> None:
     """Sets the field of a `path=value` override in plain data. The value is read as YAML.
 
-    A searched field has this value alone in the search space too.
+    A searched field leaves the search space: otherwise each trial would replace the value.
     Relative paths start at the working directory and are made absolute. Raises SpecError if the
     override is malformed.
     """
@@ -305,9 +303,13 @@ def apply_override(raw: dict[str, Any], override: str) -> None:
         is_name = path == "model.encoder.weights" and registry.is_word(value) and not file.exists()
         value = value if is_name else str(file)
     set_value(raw, path, value)
-    space = raw["search"].get("space") if isinstance(raw.get("search"), dict) else None
-    if isinstance(space, dict) and path in space:
-        space[path] = {"choice": [value]}
+    search = raw["search"] if isinstance(raw.get("search"), dict) else {}
+    if isinstance(space := search.get("space"), dict) and space.pop(path, None):
+        points = search.get("first_points")
+        for point in points if isinstance(points, list) else ():
+            point.pop(path, None)
+        if not space:
+            search |= {"num_trials": None, "first_points": []}
 
 
 def set_value(raw: dict[str, Any], path: str, value: Any) -> None:

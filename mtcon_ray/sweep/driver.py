@@ -116,7 +116,8 @@ class Driver:
 
     def _is_left(self) -> bool:
         """Returns True if a trial waits to be given out, or another will be suggested."""
-        is_new = len(self.record.trials) < self.num_trials and not self._exhausted_space
+        last = max((trial.number for trial in self.trials), default=-1)
+        is_new = last + 1 < self.num_trials and not self._exhausted_space
         return bool(self._queue) or is_new or any(map(self._rung.waits, self.trials))
 
     def begin(self, *, retry_failed: bool = False) -> None:

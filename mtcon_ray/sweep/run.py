@@ -152,7 +152,8 @@ def _has_ended(folder: Path, spec: RunSpec, *, again: bool) -> bool:
     recorded, results = load_recorded(folder / paths.SPEC_FILE), load_sweep(folder)
     failed = [trial for trial in results.trials if trial.status is Status.FAILED]
     is_same = dump_spec(with_scheduler(recorded)) == dump_spec(spec)
-    return is_same and results.is_whole and not (again and failed)
+    has_ended = results.is_complete and results.status[0] in (Status.FINISHED, Status.FAILED)
+    return is_same and has_ended and not results.lost and not (again and failed)
 
 
 @dataclass

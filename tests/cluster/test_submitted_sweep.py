@@ -82,7 +82,7 @@ def test_a_sweep_is_submitted_followed_and_stopped(tmp_path: Path, home: dict[st
         code, printed = ended(following)
         assert code == 130
         assert printed.startswith("job small-1-1\n")
-        assert "\nresults: MTCON_RAY_ROOT, else ~/mtcon-ray, as the cluster's head sees" in printed
+        assert "\nresults: MTCON_RAY_ROOT, else ~/mtcon-ray, as the head sees" in printed
         assert f"dashboard: {address}/#/jobs/small-1-1\n" in printed
         assert "small-1-1 continues; `mtcon-ray logs small-1-1 -f` follows it again" in printed
 

@@ -71,6 +71,7 @@ def test_each_tuned_system_has_its_sweeps(load: Load) -> None:
     listed = load("tune.space.train.lr={choice: [0.2]}", "tune.seeds=4", **FEW)
     assert listed.tuning["MTCon"].first.search.space[LR].values == (0.2,)
     assert listed.specs["MTCon"].search.repeats == 4
+    assert LR not in load("train.lr=0.3", **FEW).tuning["MTCon"].first.search.space
 
 
 def test_a_system_adds_replaces_and_removes_searched_fields(load: Load) -> None:

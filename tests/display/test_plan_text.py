@@ -57,8 +57,9 @@ def test_searched_sizes_are_told_for_all_trials(tmp_path: Path) -> None:
 
 def test_a_shared_gpu_needs_mps_with_graphs(tmp_path: Path) -> None:
     def is_told(gpus: float, how: str) -> bool:
-        train, resources = {"compile": how}, {"gpus": gpus}
-        return "sharing a GPU" in rows_of(searching({}, train=train, resources=resources), tmp_path)
+        two = {"train.lr": {"grid": [0.1, 0.2]}}
+        spec = searching(two, train={"compile": how}, resources={"gpus": gpus})
+        return "sharing a GPU" in rows_of(spec, tmp_path)
 
     assert is_told(0.5, "graphs")
     assert not any((is_told(1, "graphs"), is_told(0.5, "none"), is_told(0, "graphs")))

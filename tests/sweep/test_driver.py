@@ -11,6 +11,7 @@ from mtcon_ray.base.paths import event_file
 from mtcon_ray.base.status import Status
 from mtcon_ray.records.event_log import EventLog
 from mtcon_ray.training.checkpoint import discard_resume_state
+from tests.run_log import RunLog
 from tests.some import some
 from tests.sweep.simulated import Killed, Simulation, line, lines, outcomes, some_spec
 
@@ -51,6 +52,14 @@ def test_kills_of_a_driver_change_nothing(search: str, most: int, tmp_path: Path
     assert num_kills >= 3
     assert outcomes(results) == expected
     assert not results.lost
+
+
+def test_a_trial_without_events_is_not_waited_for(tmp_path: Path) -> None:
+    sweep = Simulation(tmp_path, some_spec())
+    sweep.run()
+    RunLog(sweep.folder, "trial-0001").remove()
+    (driver := sweep.driver()).begin()
+    assert (driver.next(), driver.is_over) == (None, True)
 
 
 def test_records_precede_their_effects(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

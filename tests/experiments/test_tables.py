@@ -48,13 +48,13 @@ def test_claims_are_what_the_paper_prints(name: str) -> None:
 def test_the_published_verdicts_are_of_these_claims(name: str) -> None:
     """Claims and printed differences; the published label has the stand-in's column behind it.
 
-    The pages were made before some of the claims were written, and say so.
+    Tables of an earlier version, without detectable differences, lack some of the claims.
     """
     published = pd.read_csv(PUBLISHED / name / "claims.csv")
     labels = published["label"].str.partition(" ")[0]
     rows = zip(published["claim"], labels, published["paper"], strict=True)
     claims = {(str(c), c.label, f"{c.paper:+.2f} points") for c in table(name).claims()}
-    assert set(rows) <= claims
+    assert claims <= set(rows) if "detectable" in published else set(rows) <= claims
 
 
 def test_pooled_claims_are_the_mean_gains_of_the_abstracts(tmp_path: Path) -> None:

@@ -123,10 +123,11 @@ def blocks_of_page() -> list[str]:
 
 def read_about(path: Path) -> dict[str, Any]:
     """Returns labels and preprocessing from a model file, by the code in docs/export.md."""
-    file = f'"exported/{path.name}"'
+    folder = "exported-onnx" if path.suffix == ".onnx" else "exported"
+    file = f'"{folder}/{path.name}"'
     (code,) = (block for block in blocks_of_page() if file in block and "about" in block)
     names: dict[str, Any] = {}
-    exec(code.replace(f"exported/{path.name}", str(path)), names)
+    exec(code.replace(f"{folder}/{path.name}", str(path)), names)
     found = names["about"]
     return {part: json.loads(found[part]) for part in ("labels", "preprocessing")}
 

@@ -47,6 +47,7 @@ def test_names_differ_by_all_that_changes_the_training(tmp_path: Path) -> None:
         Cell("medic", "mtcon", changes=(("method.temperature", 0.05),)),
     ]
     places = setting(tmp_path), setting(tmp_path, "small")
+    assert setting(tmp_path, "small", "train.lr=0.07").tuning_of(cells[0]) is None
     assert len({where.name_of(cell) for cell in cells for where in places}) == 8
 
 

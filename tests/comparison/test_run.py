@@ -158,11 +158,10 @@ def test_a_finished_comparison_needs_no_resources(load: Load, tmp_path: Path) ->
             compared()
         log.with_suffix(".away").rename(log)
     assert compared(load("resources.cpus=1", **sections)) == [1, 1]
-    RunLog(sweep_folder(root, again.name), "trial-0001").remove()
+    (second := RunLog(sweep_folder(root, again.name), "trial-0001")).remove()
     with pytest.raises(ResourceError, match="must fit some node"):
         compared()  # search.max_hours were over before the second trial
-    start = Started(params={"train.lr": 0.2}, tags={"mtcon.epochs": "1", "mtcon.seed": "0"})
-    RunLog(sweep_folder(root, again.name), "trial-0001").append(start)
+    second.append(Started(params={}, tags={"mtcon.epochs": "1", "mtcon.seed": "0"}))
     with pytest.raises(ResourceError, match="must fit some node"):
         compared()
 

@@ -1,5 +1,6 @@
 """Tests of data in an object store: accepted URLs, downloads and their reuse."""
 
+import os
 import shutil
 from pathlib import Path
 from typing import Any
@@ -149,6 +150,9 @@ def test_a_failing_store_is_asked_again(monkeypatch: pytest.MonkeyPatch, tmp_pat
         place = fetch({"csv": look(url, "data.csv")}, tmp_path)["csv"]
         assert Path(place).read_bytes() == b"image,kind"
         assert max(failed.values()) > 3
+        os.utime(Path(place).parent, (0, 0))
+        fetch({"csv": look(url, "data.csv")}, tmp_path)
+        assert Path(place).parent.stat().st_mtime > 0, "it is used, see discard_unused"
         with pytest.raises(DataError, match=r"^(cannot read )?data\.csv .*at s3://") as told:
             look("s3://nobucket/x.csv", "data.csv")
         assert "canary" not in str(told.value)

@@ -56,13 +56,14 @@ def test_searched_sizes_are_told_for_all_trials(tmp_path: Path) -> None:
 
 
 def test_a_shared_gpu_needs_mps_with_graphs(tmp_path: Path) -> None:
-    def is_told(gpus: float, how: str) -> bool:
-        two = {"train.lr": {"grid": [0.1, 0.2]}}
-        spec = searching(two, train={"compile": how}, resources={"gpus": gpus})
+    def is_told(gpus: float, how: str, *rates: float) -> bool:
+        space = {"train.lr": {"grid": [0.1, *rates]}}
+        spec = searching(space, train={"compile": how}, resources={"gpus": gpus})
         return "sharing a GPU" in rows_of(spec, tmp_path)
 
-    assert is_told(0.5, "graphs")
-    assert not any((is_told(1, "graphs"), is_told(0.5, "none"), is_told(0, "graphs")))
+    assert is_told(0.5, "graphs", 0.2)
+    others = (0.5, "graphs"), (1, "graphs", 0.2), (0.5, "none", 0.2), (0, "graphs", 0.2)
+    assert not any(is_told(*each) for each in others)
 
 
 @pytest.mark.parametrize(

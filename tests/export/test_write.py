@@ -123,11 +123,10 @@ def blocks_of_page() -> list[str]:
 
 def read_about(path: Path) -> dict[str, Any]:
     """Returns labels and preprocessing from a model file, by the code in docs/export.md."""
-    folder = "exported-onnx" if path.suffix == ".onnx" else "exported"
-    file = f'"{folder}/{path.name}"'
+    file = f'"exported{"-onnx" if path.suffix == ".onnx" else ""}/{path.name}"'
     (code,) = (block for block in blocks_of_page() if file in block and "about" in block)
     names: dict[str, Any] = {}
-    exec(code.replace(f"{folder}/{path.name}", str(path)), names)
+    exec(code.replace(file.strip('"'), str(path)), names)
     found = names["about"]
     return {part: json.loads(found[part]) for part in ("labels", "preprocessing")}
 

@@ -123,7 +123,7 @@ def test_records_without_a_spec_are_not_removed_or_continued(tmp_path: Path, spe
     folder.mkdir(parents=True)
     (folder / "events.jsonl").touch()
     for resume in (False, True):
-        with pytest.raises(SweepError, match=r"no spec\.yaml; .* `mtcon-ray clean mine "):
+        with pytest.raises(SweepError, match=r"no spec\.yaml; .* `mtcon-ray clean mine --root /"):
             check(folder, spec, resume=resume)
     with pytest.raises(ZeroDivisionError), claimed(folder):
         raise ZeroDivisionError

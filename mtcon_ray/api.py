@@ -4,13 +4,13 @@ They do the same as the commands, in the caller's process. Afterwards its enviro
 loggers, working directory and signal handlers are as before. A Ray started by them has ended.
 """
 
+import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mtcon_ray.base import paths
-from mtcon_ray.base.safe_yaml import dump_yaml, parse_yaml
 from mtcon_ray.cluster.environment import restored_environment, root_of, working_directory
 from mtcon_ray.display.console import Console, Terminal
 from mtcon_ray.display.plan_text import plan_lines
@@ -56,8 +56,8 @@ def load_spec(spec: str | Path | Mapping[str, Any], overrides: Iterable[str] = (
     """
     if not isinstance(spec, Mapping):
         return load_file(Path(spec), overrides)
-    # As the YAML of a file, to pass the same checks.
-    raw = dict(parse_yaml(dump_yaml(dict(spec)), "spec"))
+    # Plain data: numbers of NumPy and paths become text, which their fields read.
+    raw = json.loads(json.dumps(dict(spec), default=str))
     return parse_spec(raw, overrides, folder=working_directory())
 
 

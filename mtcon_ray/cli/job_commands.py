@@ -18,7 +18,7 @@ from mtcon_ray.cluster.jobs import Jobs, job_environment, job_variables
 from mtcon_ray.display.console import say
 from mtcon_ray.display.presentation import NOTHING, duration_text, printable, resume_line
 from mtcon_ray.display.tables import Table
-from mtcon_ray.errors import MtconError, SpecError, StorageError, SweepError
+from mtcon_ray.errors import MtconError, SpecError, StorageError, SweepError, UserError
 from mtcon_ray.records.recorded import load_recorded
 from mtcon_ray.records.results import EXECUTOR, HERE, JOB, first_tags
 from mtcon_ray.records.stored import find_sweep, refresh_names
@@ -62,6 +62,8 @@ def submit(
     Everything is written on the cluster, below --root.
     A SCRIPT passes its arguments to mtcon_ray, as experiments/sweep_*.py do.
     """
+    if retry_failed and not name:
+        raise UserError(f"{options.RETRY_FAILED} needs --name, the sweep to resume")
     target, session = _inside(target), options.session()
     stem, storage = _beginnings(target, overrides)
     if root and not (root.startswith(("/", "~")) or URL.match(root)):

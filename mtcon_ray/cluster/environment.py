@@ -13,14 +13,11 @@ import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from mtcon_ray.base.paths import choose_root
 from mtcon_ray.base.registry import expanded
 from mtcon_ray.errors import MtconError, UserError
-
-if TYPE_CHECKING:
-    from mtcon_ray.spec.resources import StorageSpec
+from mtcon_ray.spec.resources import StorageSpec
 
 ROOT_VARIABLE = "MTCON_RAY_ROOT"
 # Variables with paths for libraries, read while a sweep runs.
@@ -69,7 +66,7 @@ def working_directory() -> Path:
         ) from None
 
 
-def root_of(given: str | Path | None, storage: "StorageSpec | None" = None) -> Path:
+def root_of(given: str | Path | None, storage: StorageSpec | None = None) -> Path:
     """Returns the root: the option's, else the spec's, else the environment's, else the default."""
     of_spec, local = (storage.root, storage.local) if storage else (None, None)
     return choose_root(str(given or of_spec or os.environ.get(ROOT_VARIABLE, "")), local)

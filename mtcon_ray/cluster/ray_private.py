@@ -16,7 +16,7 @@ from subprocess import Popen
 from typing import Any
 
 from ray._private import ray_constants, services, worker
-from ray.exceptions import OutOfMemoryError, RayActorError
+from ray.exceptions import OutOfMemoryError, RayActorError, RayTaskError
 
 # The ports of a local Ray's agents: arguments of `services.start_raylet`, and files of the session
 # with the served ports, written by the agents.
@@ -109,12 +109,13 @@ def log_errors_of_nodes() -> None:
 
 
 @cache
-def retry_memory_kills() -> None:
-    """Makes Tune handle Ray's kill of a process on a node that ran low on memory as a lost process.
+def count_errors_as_losses() -> None:
+    """Makes Tune handle every other error of a process as the loss of this process.
 
-    Ray's error for this kill is the only error of a lost process that is not an actor's error, and
-    Tune would end all trials. It gets an actor's error instead. A Tune for which this kill is the
-    failure of one trial makes this function unnecessary.
+    Tune would end all trials at an error that is neither an actor's nor a task's: Ray's kill of a
+    process on a node that ran low on memory, and an exception that Ray cannot read. It gets an
+    actor's error instead. A Tune for which these are failures of one trial makes this function
+    unnecessary.
     """
     # Imported here because ray.air takes a second to import.
     from ray.air.execution._internal.actor_manager import RayActorManager
@@ -122,9 +123,11 @@ def retry_memory_kills() -> None:
     failed = RayActorManager._actor_task_failed
 
     def handle(self: Any, tracked_actor_task: Any, exception: Exception) -> None:
-        if isinstance(exception, OutOfMemoryError):
-            first, *_ = str(exception).splitlines()  # dozens of others follow
-            exception = RayActorError(error_msg=f"{first}; {MEMORY_HINT}")
+        if not isinstance(exception, RayActorError | RayTaskError):
+            lines = str(exception).splitlines()
+            is_kill = isinstance(exception, OutOfMemoryError)
+            text = f"{lines[0]}; {MEMORY_HINT}" if is_kill else lines[-1]
+            exception = RayActorError(error_msg=text)
         failed(self, tracked_actor_task, exception)
 
     RayActorManager._actor_task_failed = handle  # type: ignore[method-assign]

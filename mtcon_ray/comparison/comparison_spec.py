@@ -112,14 +112,17 @@ def load_comparison(
             rebuild(TuneSpec, ComparisonSpec)
         # The section `tune` has fields of `search`, also a space with paths as keys.
         whole = {"search": raw.get("tune")}
+        systems = raw["systems"] if isinstance(raw.get("systems"), dict) else {}
+        spaces: list[dict[str, Any]] = [whole]
+        spaces += ({"search": {**own}} for own in systems.values() if isinstance(own, dict))
         for override in overrides:
             if (tuned := override.removeprefix("tune.")) != override:
                 run_spec.apply_override(whole, f"search.{tuned}")
                 raw["tune"] = whole["search"]
             else:
                 run_spec.apply_override(base, override)
-                if not override.startswith("search"):
-                    run_spec.apply_override(whole, override)  # its field leaves the space
+                for each in () if override.startswith("search") else spaces:
+                    run_spec.apply_override(each, override)  # its field leaves the spaces
     try:
         given = ComparisonSpec.model_validate(raw)
     except ValidationError as error:

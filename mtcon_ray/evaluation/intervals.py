@@ -193,8 +193,8 @@ def holm(p_values: Sequence[float]) -> list[float]:
     multiplied by m - i + 1, and made no smaller than the p before (Holm 1979, "A simple
     sequentially rejective multiple test procedure").
 
-    >>> holm([0.01, 0.04, 0.03])
-    [0.03, 0.06, 0.06]
+    >>> holm([0.01, 0.04, 0.03]), holm([0.7, 0.6])
+    ([0.03, 0.06, 0.06], [1.0, 1.0])
     """
     corrected, least = [0.0] * len(p_values), 0.0
     for i, place in enumerate(sorted(range(len(p_values)), key=lambda k: p_values[k])):

@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import torch
+from pydantic import ValidationError
 
 from mtcon_ray.base.callbacks import Callbacks
 from mtcon_ray.base.cpus import usable_cpus
@@ -27,6 +28,7 @@ from mtcon_ray.export.encoder import BATCH_SIZE, TrainedEncoder
 from mtcon_ray.export.search import NETWORK
 from mtcon_ray.spec.data.base import DataSpec, FilesSpec
 from mtcon_ray.spec.data.own import FolderSpec, TableSpec
+from mtcon_ray.spec.messages import explain
 from mtcon_ray.spec.run_spec import load_spec
 
 ROWS_FILE = "rows.parquet"
@@ -44,7 +46,7 @@ class Images(NamedTuple):
         """Returns the images of these rows as `DataSource.decode` does, decoded by all cores."""
         starts = range(0, max(1, len(rows)), ROWS_PER_TASK)  # a task also without rows
         tasks = [rows[at : at + ROWS_PER_TASK] for at in starts]
-        with ThreadPoolExecutor(usable_cpus()) as pool:
+        with ThreadPoolExecutor(min(self.source.num_threads, usable_cpus())) as pool:
             parts = list(pool.map(lambda task: self.source.decode(task, size), tasks))
         reasons = {row: reason for _, bad in parts for row, reason in bad.items()}
         return np.concatenate([images for images, _ in parts]), reasons
@@ -60,9 +62,16 @@ def data_at(path: Path, images: Path | None = None, column: str | None = None) -
 
     A table is a CSV. `column` holds the names of its images below `images`, by default the folder
     of the table. A spec is a YAML file with a section `data` of any kind. Raises SpecError for an
-    invalid spec.
+    invalid spec or path.
     """
-    if path.suffix in (".csv", *ROW_ENDINGS):
+    try:
+        return _data_at(path, images, column)
+    except ValidationError as error:
+        raise SpecError(explain(error, DataSpec)) from None
+
+
+def _data_at(path: Path, images: Path | None, column: str | None) -> DataSpec:
+    if path.suffix.lower() in (".csv", ".tsv", *ROW_ENDINGS):
         named = {"image_column": column} if column else {}
         folder = str(images or path.parent)
         return TableSpec(csv=str(path), images=folder, tasks=(), split_column=None, **named)

@@ -65,6 +65,8 @@ def export_checkpoint(
     """
     if to.exists():
         raise UserError(f"--out must name a new folder, got {to}, which exists already")
+    if path.name == CARD_FILE:
+        raise UserError(f"{path.parent} is an export; export the training that it came from")
     if format == "onnx" and find_spec("onnxscript") is None:
         raise UserError("--to onnx needs onnxscript; install 'mtcon-ray[onnx]', or take --to pt2")
     opened = open_checkpoint(path, root=root, overrides=overrides, callbacks=callbacks)

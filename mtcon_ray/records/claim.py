@@ -11,14 +11,11 @@ import os
 import re
 import socket
 import time
-from typing import TYPE_CHECKING
+from typing import Any
 from uuid import uuid4
 
 from mtcon_ray.data.objects import Objects
 from mtcon_ray.errors import SweepError
-
-if TYPE_CHECKING:
-    from pyarrow.fs import FileInfo
 
 FOLDER, ENDED = "claims", ".ended"
 NAME = re.compile(FOLDER + r"/(\d{6})-[0-9a-f]{32}(\.ended)?")
@@ -75,11 +72,11 @@ def is_taken(objects: Objects, driver: int) -> bool:
     return any(_number(name) > driver for name in _claims(objects))
 
 
-def _claims(objects: Objects) -> dict[str, "FileInfo"]:
+def _claims(objects: Objects) -> dict[str, Any]:
     return {n: info for n, info in sorted(objects.list(FOLDER).items()) if NAME.fullmatch(n)}
 
 
-def _held(claims: dict[str, "FileInfo"], now: int) -> list[str]:
+def _held(claims: dict[str, Any], now: int) -> list[str]:
     """Returns the fresh claims of drivers that have not ended, at a time in nanoseconds."""
     oldest = now - FRESH_SECONDS * 1e9
     return [n for n, info in claims.items() if info.mtime_ns > oldest and not n.endswith(ENDED)]

@@ -17,7 +17,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
 from mtcon_ray.base import paths
 from mtcon_ray.base.lock import ELSEWHERE_FILE, driver_lock, is_driven
@@ -37,9 +37,6 @@ from mtcon_ray.records.claim import Claim, is_held
 from mtcon_ray.records.results import SweepResults, load_sweep
 from mtcon_ray.records.stored_log import StoredLog, read_log, read_summary, write_summary
 from mtcon_ray.training.uploads import fetch_files
-
-if TYPE_CHECKING:
-    from pyarrow.fs import FileInfo
 
 END_SECONDS = 20.0  # less than a job or a pod is given to end
 # A driver that could not renew its claim for so long asks for other claims before it writes.
@@ -237,8 +234,6 @@ def fetch_sweep(folder: Path) -> bool:
         return False
     make_folder(folder)
     remove(folder / ELSEWHERE_FILE)
-    if is_driven(folder):
-        return True
     try:
         with driver_lock(folder):
             objects.fetch({n: (folder / n, there[n].size) for n in BEGINNINGS if n in there})
@@ -246,7 +241,7 @@ def fetch_sweep(folder: Path) -> bool:
             if is_held(objects):
                 touch(folder / ELSEWHERE_FILE)
     except SweepError:
-        if not is_driven(folder):  # else another command copies it
+        if not is_driven(folder):  # else its driver is here, or another command copies it
             raise
     return True
 
@@ -261,7 +256,7 @@ def fetch_trials(folder: Path, files: Iterable[str], trial: str | None = None) -
     url, wanted = paths.stored_url(folder), list(files)
     if url is None or not wanted:
         return
-    trials: dict[str, dict[str, FileInfo]] = {}
+    trials: dict[str, dict[str, Any]] = {}
     for name, info in Objects(url).list(f"checkpoints/{trial or ''}").items():
         _, of, file = name.split("/", 2)
         if paths.is_trial(of):

@@ -287,9 +287,9 @@ def check_space(spec: RunSpec, where: str = "spec") -> None:
 def apply_override(raw: dict[str, Any], override: str) -> None:
     """Sets the field of a `path=value` override in plain data. The value is read as YAML.
 
-    A searched field leaves the search space: otherwise each trial would replace the value.
-    Relative paths start at the working directory and are made absolute. Raises SpecError if the
-    override is malformed.
+    A searched field, also as a key of a mapping, leaves the search space: otherwise each trial
+    would replace the value. Relative paths start at the working directory and are made absolute.
+    Raises SpecError if the override is malformed.
     """
     path, equals, text = override.partition("=")
     if not equals or not path:
@@ -304,10 +304,13 @@ def apply_override(raw: dict[str, Any], override: str) -> None:
         value = value if is_name else str(file)
     set_value(raw, path, value)
     search = raw["search"] if isinstance(raw.get("search"), dict) else {}
-    if isinstance(space := search.get("space"), dict) and space.pop(path, None):
+    space = search["space"] if isinstance(search.get("space"), dict) else {}
+    given = {path, *(f"{path}.{key}" for key in (value if isinstance(value, dict) else ()))}
+    if given := given & space.keys():
         points = search.get("first_points")
-        for point in points if isinstance(points, list) else ():
-            point.pop(path, None)
+        for each in (space, *(points if isinstance(points, list) else ())):
+            for field in given if isinstance(each, dict) else ():
+                each.pop(field, None)
         if not space:
             search |= {"num_trials": None, "first_points": []}
 

@@ -16,7 +16,6 @@ from mtcon_ray.spec.space import Dimension, Point
 LIMITS = ("max_concurrent", "max_failures", "max_hours", "stall_minutes")
 MAX_TRIALS = 100_000  # configurations of a sweep
 MAX_VALUES = 1_000  # listed values of a space, because each value is checked
-Sampler = Literal["tpe", "gp", "qmc", "random", "grid"]
 
 
 class SearchSpec(Spec):
@@ -35,7 +34,7 @@ class SearchSpec(Spec):
         description="dotted path of a spec field to its range, e.g. method.temperature. uniform "
         "and int may have a step, {int: [16, 64], step: 16}",
     )
-    sampler: Sampler = Field(
+    sampler: Literal["tpe", "gp", "qmc", "random", "grid"] = Field(
         "tpe",
         description="Optuna's tpe, gp (Gaussian process), qmc (evenly spread, independent of the "
         "results) or random. grid: every combination of listed values",

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from mtcon_ray.base import paths
+from mtcon_ray.base.metrics import LOSS
 from mtcon_ray.base.status import Status
 from mtcon_ray.data.checksums import find_change
 from mtcon_ray.errors import CheckpointError, SpecError, SweepError, TrackingError, UserError
@@ -25,8 +26,6 @@ from mtcon_ray.tracking.provenance import CACHE, FINGERPRINT
 from mtcon_ray.tracking.sender import DRAIN_SECONDS, Sender, forget_sent, num_unsent
 from mtcon_ray.training import checkpoint
 
-# Metric of every trained epoch. Its steps are compared singly.
-LOSS = "loss"
 SENT = "its events are sent again"
 
 
@@ -173,6 +172,7 @@ def _run_problems(
     expected = [last.status] if isinstance(last, Ended) else ["RUNNING", "KILLED"]
     if info.status not in expected:
         yield Finding(where, f"it is {info.status} here and {expected[0]} in the event log", SENT)
+    # Every trained epoch has a loss. Steps are compared singly.
     steps = [e.epoch for e in events if isinstance(e, Reported) and LOSS in e.metrics]
     there = sorted(entry.step for entry in client.get_metric_history(info.run_id, LOSS))
     if there != steps:

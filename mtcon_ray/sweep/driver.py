@@ -239,8 +239,8 @@ class Driver:
         trial = self.record.trials[name]
         if self.stopping or not trial.is_open or self.record.is_done(trial):
             self.ended(name, Status.INTERRUPTED)
-        elif self._rung.waits(trial):
-            self.ended(name, Status.WAITING)
+        elif self._rung.waits(trial) and self._live.get(name, 0) is not None:
+            self.ended(name, Status.WAITING)  # it has yet to train beyond the rung
         elif counts and trial.num_lost >= self.spec.search.max_failures:
             self.ended(name, Status.FAILED, reason)
         else:

@@ -15,7 +15,7 @@ from ray.tune.stopper import NoopStopper
 
 from mtcon_ray.base.paths import attempt_folder, ray_log
 from mtcon_ray.base.status import Status
-from mtcon_ray.cluster.ray_private import retry_memory_kills
+from mtcon_ray.cluster.ray_private import count_errors_as_losses
 from mtcon_ray.cluster.ray_start import ending_with_ray
 from mtcon_ray.errors import PreemptedError, storage_error
 from mtcon_ray.sweep import distributed_trial as distributed
@@ -75,7 +75,7 @@ def _enter_tune(
 ) -> None:
     resources = driver.spec.resources
     is_distributed = resources.worker_range[1] > 1
-    retry_memory_kills()
+    count_errors_as_losses()
     # With a custom searcher, Tune otherwise lets a single trial wait. A trial then starts after the
     # process of the previous trial, which takes seconds, or minutes if a cluster must first add a
     # node. An elastic trial takes all workers left by earlier trials, so only one waits. The user's

@@ -129,8 +129,6 @@ class SweepRecord:
         """Writes the start of a new trial and returns the trial."""
         files = checkpoint_folder(self.folder, name)
         tags = {
-            "mtcon.trial": name,
-            "mtcon.sweep": self.folder.name,
             "mtcon.configuration": str(configuration),
             "mtcon.epochs": str(int(params.get("train.epochs", self.spec.train.epochs))),
             "mtcon.seed": str(self.spec.seed + repeat),
@@ -141,13 +139,13 @@ class SweepRecord:
         self.append(events.Started(trial=name, params=params, tags=tags, settings=settings))
         trial = self.trials[name]
         # A log that was cut before a start may leave the checkpoint of another configuration.
-        discard_other_training(self.checkpoints(trial), self.spec.trial(params, repeat))
+        discard_other_training(files, self.spec.trial(params, repeat))
         return trial
 
     def reopen(self, trial: Trial) -> None:
         """Writes the resume of a trial. A failed trial is then trained from its start."""
         if trial.status is Status.FAILED:
-            discard_resume_state(self.checkpoints(trial))
+            discard_resume_state(checkpoint_folder(self.folder, trial.name))
         self.append(events.Reopened(trial=trial.name))
 
     def report(self, trial: Trial, lines: list[str]) -> list[events.Reported]:
@@ -187,10 +185,11 @@ class SweepRecord:
         No process of the trial may run. With `storage.keep` files are recorded only `at_end`, of
         the sweep: before it a network may be removed before it is sent.
         """
-        discard_resume_state(self.checkpoints(trial))
+        folder = checkpoint_folder(self.folder, trial.name)
+        discard_resume_state(folder)
         is_due = not trial.num_artifacts and (at_end or self.spec.storage.keep is None)
         if is_due and self.spec.tracking.sends_files_of(trial.status):
-            for file in kept_files(self.checkpoints(trial)):
+            for file in kept_files(folder):
                 self.append(events.Artifact(trial=trial.name, path=file, to="checkpoints"))
 
     def end(self, status: str, report: Path | None, **tags: str) -> None:
@@ -212,10 +211,6 @@ class SweepRecord:
         # After the end: events are sent in order, and a store of files may not answer.
         for file in sorted(report.parent.iterdir()) if report else ():
             self.append(events.Artifact(path=str(file), to="report"))
-
-    def checkpoints(self, trial: Trial) -> Path:
-        """Returns the directory of a trial's checkpoints."""
-        return checkpoint_folder(self.folder, trial.name)
 
     def is_done(self, trial: Trial) -> bool:
         """Returns True if the log has the last epoch of a trial, which may be at a plateau."""

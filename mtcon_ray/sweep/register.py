@@ -96,10 +96,7 @@ class Line:
         self._actor: Any = ray.get_actor(register, NAMESPACE)
         # Silence counts from the first answer: on a busy machine the actor starts after the trial.
         self._silent_since, self._next_look = math.inf, time.monotonic()
-        self._ask(seconds=0.0)
-
-    def _ask(self, seconds: float) -> None:
-        self._open: Any = self._actor.wait.remote(*self._me, seconds)
+        self._open: Any = self._actor.wait.remote(*self._me, 0.0)
 
     def __call__(self) -> bool:
         now = time.monotonic()
@@ -113,7 +110,7 @@ class Line:
             except RayActorError as error:  # the actor restarts, or has ended with its driver
                 if isinstance(error, ActorDiedError):
                     self._silent_since = -math.inf
-            self._ask(ANSWER_SECONDS)
+            self._open = self._actor.wait.remote(*self._me, ANSWER_SECONDS)
         if now - self._silent_since > SILENT_SECONDS:
             why = "because the driver of its sweep is gone"
             raise PreemptedError(f"{self._trial} ends in this process, {why}")

@@ -5,7 +5,6 @@ thread, asks the server every ten seconds. Trials never wait for the server.
 """
 
 import os
-from contextlib import suppress
 from pathlib import Path
 
 import torch
@@ -18,12 +17,10 @@ MEGABYTE = 1e6  # as MLflow's
 def memory(device: torch.device) -> dict[str, float]:
     """Returns this process's memory, and its peak on a GPU since the last call, by name.
 
-    The process must have used the GPU. Unmeasurable values are omitted.
+    The process must have used the GPU.
     """
-    values = {}
-    with suppress(FileNotFoundError):  # not on macOS
-        pages = int(Path("/proc/self/statm").read_text().split()[1])
-        values[metrics.PROCESS_MEMORY] = pages * os.sysconf("SC_PAGE_SIZE") / MEGABYTE
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    values = {metrics.PROCESS_MEMORY: pages * os.sysconf("SC_PAGE_SIZE") / MEGABYTE}
     if device.type == "cuda":
         peak = torch.cuda.max_memory_allocated(device)
         values[metrics.PROCESS_GPU_MEMORY] = peak / MEGABYTE

@@ -125,20 +125,15 @@ def start_momentum(optimizer: Optimizer) -> None:
                 optimizer.state[parameter]["momentum_buffer"] = torch.zeros_like(parameter)
 
 
-def peak_lr(spec: TrainSpec) -> float:
-    """Returns the learning rate after warm-up, scaled with the batch by `lr_scaling`."""
-    exponent = {"none": 0.0, "linear": 1.0, "sqrt": 0.5}[spec.lr_scaling]
-    return spec.lr * math.pow(spec.batch_size / 256, exponent)
-
-
 def lr_at(step: int, spec: TrainSpec, *, steps_per_epoch: int) -> float:
     """Returns the learning rate of a step, counted from 0.
 
     During warm-up it rises on a line with value 0 one step before the first step. It reaches the
-    peak after warmup_epochs (they may end within a step). So no step has rate 0. Then it follows
-    the schedule.
+    peak, scaled with the batch by `lr_scaling`, after warmup_epochs (they may end within a step).
+    So no step has rate 0. Then it follows the schedule.
     """
-    peak = peak_lr(spec)
+    exponent = {"none": 0.0, "linear": 1.0, "sqrt": 0.5}[spec.lr_scaling]
+    peak = spec.lr * math.pow(spec.batch_size / 256, exponent)
     warmup = spec.warmup * steps_per_epoch
     if step < warmup:
         return peak * (step + 1) / (warmup + 1)

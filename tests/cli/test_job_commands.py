@@ -31,6 +31,7 @@ def test_a_spec_is_submitted_and_its_log_controls_no_terminal(
     monkeypatch.setattr("mtcon_ray.cli.job_commands.Jobs", Mock(return_value=cluster))
     monkeypatch.chdir(spec.parent)
     changes = ["--set", "train.lr=0.1", "--root", "/data/results"]
+    assert "needs --name" in run("submit", "spec.yaml", "--retry-failed", *options).output
     result = run("submit", "spec.yaml", *changes, "--retry-failed", "--name", "a", *options)
     assert result.exit_code == (3 if followed else 0), result.output
     quiet = ["-q"] * ("-q" in options and followed)

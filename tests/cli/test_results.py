@@ -41,21 +41,14 @@ def sweep(tmp_path: Path) -> Path:
     folder = tmp_path / "sweeps" / "tiny-1"
     folder.mkdir(parents=True)
     (folder / "spec.yaml").write_text(yaml.safe_dump(SPEC))
-    classes, majority = {"shape": 6, "mark": 4}, {"shape": 0.21}
-    plan = plan_with(num_trials=3, classes=classes, majority=majority)
-    (folder / "plan.json").write_text(plan.model_dump_json())
+    (folder / "plan.json").write_text(plan_with(num_trials=3).model_dump_json())
     RunLog(folder).append(Started(params={}, tags={}))
     first, second, third = logs = [RunLog(folder, f"trial-{i:04d}") for i in range(3)]
     for log, temperature in zip(logs, (0.1, 0.5, 1.0), strict=True):
         tags = {"mtcon.epochs": "2", "mtcon.seed": "0"}
         log.append(Started(params={"method.temperature": temperature}, tags=tags))
     first.append(Reported(epoch=1, metrics={"val/accuracy": 0.3}))
-    final = {
-        "val/accuracy": 0.4, "test/accuracy/shape": 0.45, "test/accuracy_std/shape": 0.02,
-        "heldout/accuracy/mark": 0.35, "heldout/accuracy_std/mark": 0.03, "heldout/knn/mark": 0.31,
-        "probe/gradient": 9e-5,
-    }  # fmt: skip
-    first.append(Reported(epoch=2, metrics=final))
+    first.append(Reported(epoch=2, metrics={"val/accuracy": 0.4}))
     first.append(Ended(status="FINISHED", tags={}))
     second.append(Reported(epoch=1, metrics={"val/accuracy": 0.9}))
     second.append(Ended(status="KILLED", tags={"mtcon.pruned": "true"}))
@@ -159,11 +152,6 @@ def test_best_is_the_full_budget_winner(invoke: Invoke, sweep: Path) -> None:
     text = invoke("best", "tiny-1").stdout
     winner = "winner: trial-0000 (temperature=0.1), val/accuracy 0.400, network of epoch 2 of 2"
     assert winner in text.splitlines()
-    words = [line.split() for line in text.splitlines()]
-    assert ["label", "classes", "baseline", "accuracy", "20-NN"] in words
-    assert ["test", "shape", "6", "0.210", "0.450", "±", "0.020", "—"] in words
-    assert ["held", "out", "mark", "4", "—", "0.350", "±", "0.030", "0.310"] in words
-    assert "converged" not in text
     record = json.loads(invoke("best", "tiny-1", "--json").stdout)
     assert record["params"] == {"method.temperature": 0.1}
     assert record["checkpoint"] == str(sweep / "checkpoints" / "trial-0000" / "model.pt")

@@ -80,6 +80,10 @@ def test_a_system_adds_replaces_and_removes_searched_fields(load: Load) -> None:
     assert list(search.space) == [LR, CROP, "train.momentum"]
     assert search.space[LR].extremes == (0.01, 0.2)
     assert search.first_points == ({LR: 0.2},)
+    given = load("train.lr=0.3", **FEW).tuning["XEnt"].first
+    assert (list(given.search.space), given.train.lr) == ([CROP, "train.momentum"], 0.3)
+    given = load("method.temperature=0.1", **FEW).tuning["XEnt"].first
+    assert list(given.search.space) == [LR, CROP, "train.momentum"]
 
 
 def test_final_seeds_are_none_of_those_of_tuning(load: Load) -> None:

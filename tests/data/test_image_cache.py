@@ -189,25 +189,19 @@ def saved(array: np.ndarray) -> bytes:
 @pytest.mark.parametrize(
     ("name", "data", "why"),
     [
-        ("images.npy", b"", "magic string"),
-        ("images.npy", b"\x93NUMPY\x01\x00\x76\x00{'descr': ((", "header"),
         ("images.npy", b"PK\x03\x04", "magic string"),
         ("images.npy", saved(np.zeros((3, 8, 8, 3), np.uint8))[:-1], "length is greater than file"),
         ("images.npy", saved(np.zeros((2, 8, 8, 3), np.uint8)), r"uint8 \(2, 8, 8, 3\)"),
         ("images.npy", saved(np.zeros((3, 8, 8, 3), np.int8)), "images are int8"),
-        ("images.npy", None, "No such file"),
         ("bad.json", b"[]", "no attribute 'items'"),
-        ("bad.json", b"\xff", "can't decode"),
-        ("bad.json", b"", "Expecting value"),
     ],
 )
-def test_damage_is_named(tmp_path: Path, name: str, data: bytes | None, why: str) -> None:
+def test_damage_is_named(tmp_path: Path, name: str, data: bytes, why: str) -> None:
     """The error is not the user's fault, and names the folder to delete."""
     open_image_cache(gray_source(), 3, 8, tmp_path)
     folder = the_folder(tmp_path)
     (folder / name).unlink()
-    if data is not None:
-        (folder / name).write_bytes(data)
+    (folder / name).write_bytes(data)
     with pytest.raises(StorageError, match=f"{folder} is damaged: .*{why}.*; delete it"):
         open_image_cache(gray_source(), 3, 8, tmp_path)
     shutil.rmtree(folder)

@@ -152,23 +152,6 @@ def test_p_without_a_spread_from_items_is_that_of_students_test() -> None:
     assert intervals.seed_variance(*one) == pytest.approx((np.var(a, ddof=1), 3))
 
 
-@pytest.mark.parametrize("freedom", [6, 1e9])
-def test_a_detectable_difference_is_found_in_four_of_five_cases(freedom: float) -> None:
-    generator, num_tests = np.random.default_rng(0), 12
-    truth = intervals.detectable(intervals.Estimate(0.01, freedom), num_tests)
-    found = truth + 0.01 * generator.standard_normal(20_000)
-    error = 0.01 * np.sqrt(generator.chisquare(freedom, 20_000) / freedom)
-    p = 2 * stats.t.sf(found / error, freedom)
-    assert (p * num_tests <= 0.05).mean() == pytest.approx(0.8, abs=0.03)
-
-
-def test_holm_of_a_table_worked_by_hand() -> None:
-    """By size: 5 * 0.002, 4 * 0.011, 3 * 0.02 = 0.06; 2 * 0.025 = 0.05 < 0.06; 0.9."""
-    found = intervals.holm([0.02, 0.9, 0.002, 0.025, 0.011])
-    assert found == pytest.approx([0.06, 0.9, 0.01, 0.06, 0.044])
-    assert intervals.holm([0.7, 0.6]) == [1, 1]
-
-
 def test_tables_without_differences_have_a_finding_as_often_as_the_level_says() -> None:
     """Ten claims a table, 3 seeds; the items have a deviation of 1.
 

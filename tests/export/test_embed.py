@@ -100,8 +100,9 @@ def test_images_are_made_square_as_in_the_training(root: Path, tmp_path: Path) -
 def test_tables_and_specs_name_images_too(root: Path, tmp_path: Path) -> None:
     photos, file = root.parent / "photos", tmp_path / "out.parquet"
     (tmp_path / "t.csv").write_text("photo,x\nb/01.png,1\n00.png,2\n")
+    (tmp_path / "T.TSV").write_text("photo\tx\nb/01.png\t1\n00.png\t2\n")
     run(
-        root, "embed", "one", tmp_path / "t.csv", "--images", photos, "--column", "photo",
+        root, "embed", "one", tmp_path / "T.TSV", "--images", photos, "--column", "photo",
         "--to", file,
     )  # fmt: skip
     assert pq.read_table(file)["path"].to_pylist() == ["b/01.png", "00.png"]
@@ -110,6 +111,8 @@ def test_tables_and_specs_name_images_too(root: Path, tmp_path: Path) -> None:
     assert "name their folder by --images" in told
     told = run(root, "embed", "one", photos, "--column", "photo", "--to", none, code=2)
     assert "--column and --images are options for a table" in told
+    told = run(root, "embed", "one", "s3://bucket/photos", "--to", none, code=2)
+    assert "images: must be a path of this machine" in told
     assert not none.exists()
     (tmp_path / "s.yaml").write_text(json.dumps({**specs.TINY, "version": 1, "name": "more"}))
     run(root, "embed", "one", tmp_path / "s.yaml", "--to", file)

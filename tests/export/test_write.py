@@ -234,6 +234,8 @@ def test_weights_have_torchvision_keys(tmp_path: Path, capsys: pytest.CaptureFix
 def test_nothing_is_left_of_an_export_that_fails(root: Path, tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match="does not exist"):
         export_checkpoint(tmp_path / "none.pt", tmp_path / "out", root=root, callbacks=Callbacks())
+    with pytest.raises(UserError, match="is an export"):
+        export_checkpoint(tmp_path / CARD_FILE, tmp_path / "out", root=root, callbacks=Callbacks())
     (tmp_path / "file").write_text("")
     with pytest.raises(UserError, match="cannot write"):
         export(root, tmp_path / "file" / "out")

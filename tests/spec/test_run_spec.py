@@ -112,7 +112,11 @@ def test_overrides_are_yaml_values_at_paths(tmp_path: Path) -> None:
     assert spec.data.tasks == ("shape", "colour")
     assert set(spec.search.space) == {"method.temperature"}, "train.lr has one value now"
     text = text.replace("space", "num_trials: 9, first_points: [{train.lr: 0.5}], space")
-    assert load(tmp_path, text, "train.lr=0.3").search.num_planned_trials == 1
+    for override in ("train.lr=0.3", "train={lr: 0.3}"):
+        assert load(tmp_path, text, override).search.num_planned_trials == 1
+    assert load(tmp_path, text, "train={epochs: 3}").search.num_planned_trials == 9
+    broken = text.replace("{train.lr: 0.5}", "0.5")
+    assert load(tmp_path, broken, "train.lr=0.3").search.first_points == ()
     changed = load(tmp_path, text, "storage.root=results")
     assert changed.storage.root == str(Path.cwd() / "results"), "whether it exists or not"
     for override, message in (

@@ -196,6 +196,20 @@ def test_a_process_lost_after_the_last_epoch_or_at_a_rung_loses_nothing(tmp_path
     assert some(halved.next()).trial == "trial-0001"
 
 
+def test_a_survivor_lost_before_its_next_probe_is_tried_again_as_often_as_others(
+    tmp_path: Path,
+) -> None:
+    driver = Simulation(tmp_path, some_spec(6, scheduler="halving")).driver()
+    for place in range(driver.num_trials):
+        trial = some(driver.next()).trial
+        driver.reported(trial, lines(trial, 0.5, 0.9 - place / 10))
+        driver.ended(trial, Status.WAITING)
+    for _ in range(driver.spec.search.max_failures + 1):
+        best = some(driver.next()).trial
+        driver.lost(best, "it crashed")
+    assert (best, driver.record.trials[best].status) == ("trial-0000", Status.FAILED)
+
+
 def test_a_trial_that_has_ended_by_itself_is_not_stopped_early(tmp_path: Path) -> None:
     """It sent its last epochs together, and a rung is among them."""
     driver = Simulation(tmp_path / "a", some_spec(scheduler=ASHA), most=2).driver()

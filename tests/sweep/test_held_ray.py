@@ -6,18 +6,19 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 import ray
 from ray.air.execution._internal.actor_manager import RayActorManager
-from ray.exceptions import ActorDiedError, OutOfMemoryError, RayActorError
+from ray.exceptions import ActorDiedError, OutOfMemoryError, RayActorError, UnserializableException
 from ray.tune.experiment import Trial
 
 from mtcon_ray.base.callbacks import Callbacks
 from mtcon_ray.base.paths import mlflow_artifacts
 from mtcon_ray.base.status import Status
 from mtcon_ray.cluster.connection import connected, sweep_environment
-from mtcon_ray.cluster.ray_private import MEMORY_HINT, retry_memory_kills
+from mtcon_ray.cluster.ray_private import MEMORY_HINT, count_errors_as_losses
 from mtcon_ray.records.results import SweepResults
 from mtcon_ray.spec.run_spec import load_spec
 from mtcon_ray.sweep import on_ray
@@ -123,7 +124,7 @@ def test_a_process_that_is_lost_or_that_ray_kills_for_memory_costs_one_try(
                 os.kill(os.getpid(), signal.SIGKILL)
             return super().reset_config(new_config)
 
-    retry_memory_kills()
+    count_errors_as_losses()
     handle = RayActorManager._actor_task_failed
 
     def for_memory(self: Any, tracked_actor_task: Any, exception: Exception) -> None:
@@ -141,6 +142,16 @@ def test_a_process_that_is_lost_or_that_ray_kills_for_memory_costs_one_try(
     assert some(first.reason).startswith(f"1 worker(s) were killed; {MEMORY_HINT}")
     assert [(t.status, t.last_epoch) for t in others] == [(Status.FINISHED, 4)] * 2
     assert lost.exists()
+
+
+def test_an_error_that_ray_cannot_read_costs_one_try() -> None:
+    """An exception of a plugin may be pickled in the trial and not unpickled in the driver."""
+    count_errors_as_losses()
+    task, error = Mock(), UnserializableException("Traceback:\n  in a line\nMyError: 1")
+    RayActorManager._actor_task_failed(Mock(), task, error)
+    (_, found), _ = task._on_error.call_args
+    assert isinstance(found, RayActorError)
+    assert str(found) == "MyError: 1"
 
 
 class Process:

@@ -43,7 +43,7 @@ def begun(
     driver = Simulation(folder, some_spec(4, changes)).driver()
     driver.next()
     trial = driver.record.trials["trial-0000"]
-    place = driver.record.checkpoints(trial)
+    place = checkpoint_folder(driver.record.folder, trial.name)
     place.mkdir(parents=True)
     for name in ("model.pt", "last.pt", "last.previous.pt"):
         checkpoint.save(place / name, {})
@@ -68,7 +68,8 @@ def test_the_spec_says_what_is_sent(tmp_path: Path, checkpoints: str, sent: list
         record.end_trial(trial, outcome, None)
         record.tidy(trial)
         record.tidy(trial)
-        assert [path.name for path in record.checkpoints(trial).iterdir()] == ["model.pt"]
+        place = checkpoint_folder(record.folder, trial.name)
+        assert [path.name for path in place.iterdir()] == ["model.pt"]
         assert trial_status(events(record)) == (outcome, None)
         found = [Path(e.path).name for e in events(record) if isinstance(e, Artifact)]
         assert found == (["model.pt"] if outcome in sent else []), "once"

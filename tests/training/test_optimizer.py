@@ -54,8 +54,9 @@ def test_warmup_is_a_line_and_a_schedule_ends_at_its_share(
 @pytest.mark.parametrize(("scaling", "peak"), [("none", 0.2), ("linear", 0.05), ("sqrt", 0.1)])
 def test_peak_follows_the_batch(scaling: str, peak: float) -> None:
     """64 items are a quarter of the reference batch of 256."""
-    spec = TrainSpec.model_validate({"lr": 0.2, "batch_size": 64, "lr_scaling": scaling})
-    assert optimizers.peak_lr(spec) == pytest.approx(peak)
+    fields = {"lr": 0.2, "batch_size": 64, "lr_scaling": scaling, "warmup_epochs": 0}
+    spec = TrainSpec.model_validate(fields)
+    assert optimizers.lr_at(0, spec, steps_per_epoch=3) == pytest.approx(peak)
 
 
 @pytest.mark.parametrize("epochs", [1, 5])

@@ -157,7 +157,7 @@ class FilesSource(DataSource):
         there = np.setdiff1d(np.arange(len(names)), absent)
         sample = there[evenly(len(there), SAMPLE)]
         corrupt: dict[int, str] = {}
-        with ThreadPoolExecutor(CHECK_THREADS) as pool:
+        with ThreadPoolExecutor(min(CHECK_THREADS, self.num_threads)) as pool:
             for _, reasons in pool.map(lambda row: self.decode([row], size), sample.tolist()):
                 corrupt |= reasons
         if len(sample) == len(there):

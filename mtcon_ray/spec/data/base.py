@@ -42,10 +42,12 @@ class DataSpec(Spec):
     )
     # The side of the images in pixels if it is fixed, else None.
     native_size: ClassVar[int | None] = None
+    # The names of label sets. All other labels are classes.
+    sets: ClassVar[tuple[str, ...]] = ()
 
     def kind_of(self, name: str) -> Kind:
         """Returns the kind of a task's or held-out column's labels; "classes" by default."""
-        return "classes"
+        return "set" if name in self.sets else "classes"
 
     @property
     def made_square(self) -> Resize:

@@ -88,6 +88,4 @@ class SyntheticSpec(DataSpec):
     )
     held_out: HeldOut[SyntheticLabel] = ("tilt",)
     num_items: int = Field(4000, ge=10, le=10**7, description="number of images")
-
-    def kind_of(self, name: str) -> Kind:
-        return "set" if name == SET else "classes"
+    sets = (SET,)

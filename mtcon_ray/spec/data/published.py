@@ -4,7 +4,6 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
-from mtcon_ray.base.metrics import Kind
 from mtcon_ray.base.registry import Inside, LocalPath
 from mtcon_ray.spec.data.base import SOURCES, DataSpec, FilesSpec, HeldOut, Label
 
@@ -15,11 +14,6 @@ class DownloadSpec(DataSpec):
     """Spec fields common to all kinds of data from a download."""
 
     root: LocalPath = Field(description="folder into which the data set's archives were unpacked")
-    # The names of label sets. All other labels are classes.
-    sets: ClassVar[tuple[str, ...]] = ()
-
-    def kind_of(self, name: str) -> Kind:
-        return "set" if name in self.sets else "classes"
 
 
 class PhotosSpec(FilesSpec, DownloadSpec):

@@ -36,7 +36,6 @@ def test_these_are_all_kinds() -> None:
         ("celeba", {}, "splits", "list_eval_partition.txt or Eval/list_eval_partition.txt or lis"),
         ("cub200", {}, "names of attributes", "attributes.txt or CUB_200_2011/attributes/attribu"),
         ("medic", {}, "val labels", "MEDIC_dev.tsv or dev.tsv or data/MEDIC_dev.tsv or data/dev"),
-        ("ucmerced", {}, "labels", "LandUse_Multilabeled.txt or UCMerced_LandUse/LandUse_Multi"),
         ("zappos50k", {"split": "csn"}, "triplets", "tripletlists, from csn_zappos_triplets.zi"),
         ("cifar100", {}, "train.bin", "cifar-100-binary/train.bin or train.bin, from cifar-100-bi"),
         ("stl10", {"unlabeled": 1}, "unlabeled_X.bin", "stl10_binary/unlabeled_X.bin or unlabeled"),
@@ -53,11 +52,6 @@ def test_a_missing_part_is_named_with_its_origin(
         source.read_labels()
     if fields:
         assert not [line for line in source_of(kind, tmp_path).missing() if line.startswith(what)]
-
-
-def test_other_counts_than_the_published_are_named(made: Made) -> None:
-    found = source_of("zappos50k", made("zappos50k")).differences()
-    assert found == ["10 images, where 50,025 are published"]
 
 
 CUB, ATTR, SPLIT = "CUB_200_2011/", "list_attr_celeba.txt", "list_eval_partition.txt"

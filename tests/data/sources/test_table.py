@@ -16,15 +16,6 @@ from tests.data.archives import pack
 from tests.data.labels import labels_of
 
 
-def test_empty_cells_are_missing_and_never_a_class(files: Any) -> None:
-    """Only an empty cell is missing; NA and nan are class names."""
-    files.frame.loc[[0, 3, 7, 8], "kind"] = ["", "NA", "", "nan"]
-    table = labels_of(files.spec())
-    assert table.classes["kind"] == ("NA", "a", "b", "nan")
-    assert table.labels["kind"].tolist()[:9] == [-1, 1, 2, 0, 2, 1, 2, -1, 3]
-    assert table.labels["kind"].dtype == np.int64
-
-
 def test_columns_of_label_sets_are_kept(files: Any) -> None:
     """Bits are read from columns and from lists."""
     files.frame["shiny"] = ["1", "False", ""] + ["0"] * 17

@@ -25,17 +25,11 @@ from torch import Tensor
 from experiments.reproduction.cells import AUGMENTATIONS, Cell, Setting
 from experiments.reproduction.command import main
 from experiments.reproduction.embeddings import separation
-from experiments.reproduction.experiment import Experiment, Outcome, Trained, described
+from experiments.reproduction.experiment import Experiment, Outcome, Tested, Trained, described
 from experiments.reproduction.figures import HistogramPanel, histograms_figure
 from experiments.reproduction.interval_table import interval_columns, percent_of, readable
 from experiments.reproduction.spaces import choose_items, model_file, open_trained
-from experiments.reproduction.trends import (
-    Tested,
-    decided,
-    over_seeds,
-    seeds_tested,
-    trend_tested,
-)
+from experiments.reproduction.trends import changes_of, decided, over_seeds, seeds_tested
 from mtcon_ray.data.batch import send
 from mtcon_ray.data.views import draw_parameters, make_views
 from mtcon_ray.methods import METHODS, Method
@@ -205,7 +199,7 @@ def tests_of(separated: Mapping[tuple[str, int, str], list[float]]) -> list[Test
     for quantity in UNITS:
         by_count = [separated.get(("simclr", count, quantity), []) for count in AUGMENTATIONS]
         text = f"{quantity}: SimCLR separates pairs less with more augmentations"
-        found.append(trend_tested(text, [*AUGMENTATIONS], by_count, falls=True))
+        found.append(seeds_tested(text, [-change for change in changes_of(by_count)]))
         for count in AUGMENTATIONS:
             amcl, simclr = (separated.get((m, count, quantity), []) for m in ("amcl", "simclr"))
             leads = [a - b for a, b in zip(amcl, simclr, strict=True)] if amcl and simclr else []

@@ -14,9 +14,8 @@ import math
 
 from experiments.reproduction.cells import Cell, Setting
 from experiments.reproduction.command import main
-from experiments.reproduction.experiment import described
+from experiments.reproduction.experiment import Tested, described
 from experiments.reproduction.grids import Grid, Measured
-from experiments.reproduction.trends import Tested
 
 VALUES = {"smoke": (16, 32, 64), "small": (16, 32, 64, 128, 256), "paper": (16, 32, 64, 128, 256)}
 NOTE = (

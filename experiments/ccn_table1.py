@@ -17,7 +17,7 @@ import pandas as pd
 
 from experiments.reproduction.cells import Cell, Setting
 from experiments.reproduction.command import main
-from experiments.reproduction.experiment import Outcome, Trained
+from experiments.reproduction.experiment import Outcome, Tested, Trained
 from experiments.reproduction.tables import (
     Above,
     PaperTable,
@@ -26,13 +26,7 @@ from experiments.reproduction.tables import (
     single_task,
     table_experiment,
 )
-from experiments.reproduction.trends import (
-    Tested,
-    combined,
-    difference_of,
-    difference_tested,
-    mean_of,
-)
+from experiments.reproduction.trends import combined, difference_of, difference_tested, mean_of
 from mtcon_ray.evaluation.predictions import load_predictions
 
 # The other papers have buckles in place of CCN's zippers.
@@ -104,8 +98,11 @@ EXPERIMENT = table_experiment(
             "CCN (Ours)": ("mtcon-equal",),
         },
         above=[
-            Above("CCN (Ours)", "XEnt Multi", (*TASKS, "brand")),
-            Above("CCN (Ours)", "CSN", (*TASKS, "brand")),
+            *(
+                Above("CCN (Ours)", than, labels)
+                for than in ("XEnt Multi", "CSN")
+                for labels in (tuple(TASKS), ("brand",))
+            ),
             *(
                 claim
                 for than in ("XEnt", "SupCon")

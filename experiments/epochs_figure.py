@@ -15,9 +15,8 @@ from functools import partial
 
 from experiments.reproduction.cells import Cell, Setting
 from experiments.reproduction.command import main
-from experiments.reproduction.experiment import described
+from experiments.reproduction.experiment import Tested, described
 from experiments.reproduction.grids import Grid, Measured
-from experiments.reproduction.trends import Tested
 
 VALUES = {
     "smoke": (1, 2, 4),

@@ -9,10 +9,11 @@ cross-entropy, SimCLR and CSN.
 """
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from experiments.reproduction.cells import Cell
 from experiments.reproduction.command import main
-from experiments.reproduction.experiment import Trained
+from experiments.reproduction.experiment import Tested, Trained
 from experiments.reproduction.tables import (
     Above,
     PaperTable,
@@ -20,7 +21,7 @@ from experiments.reproduction.tables import (
     off_diagonal,
     table_experiment,
 )
-from experiments.reproduction.trends import Tested, seeds_tested
+from experiments.reproduction.trends import seeds_tested
 
 TASKS = ("category", "closure", "gender")
 WORDS = {"XEnt": ("Cat", "Clo", "Gend"), "SupCon": ("Cat", "Clo", "Gen")}
@@ -32,7 +33,10 @@ def closure_weighs_more_than_gender(trained: Mapping[Cell, Trained]) -> list[Tes
     closure, gender = (ours.weights(task) for task in ("closure", "gender"))
     by_seed = [a - b for a, b in zip(closure, gender, strict=True)]
     text = "MSCon's learned weight of closure above that of gender"
-    return [seeds_tested(text, by_seed, in_points=False)]
+    label = f"{ours.name_label('closure')}, {ours.name_label('gender')}"
+    tested = seeds_tested(text, by_seed, in_points=False)
+    has_classes = ours.source is not None and not ours.source.is_stand_in
+    return [replace(tested, label=label, has_classes=has_classes)]
 
 
 EXPERIMENT = table_experiment(

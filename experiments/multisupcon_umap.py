@@ -27,11 +27,11 @@ from experiments.reproduction.embeddings import (
     neighbour_overlap,
     umap_if_installed,
 )
-from experiments.reproduction.experiment import Experiment, Outcome, Trained, described
+from experiments.reproduction.experiment import Experiment, Outcome, Tested, Trained, described
 from experiments.reproduction.figures import PlanePanel, plane_figure
 from experiments.reproduction.interval_table import interval_columns, readable
 from experiments.reproduction.spaces import choose_items, head_spaces, open_trained
-from experiments.reproduction.trends import Tested, decided, over_seeds, seeds_tested
+from experiments.reproduction.trends import decided, over_seeds, seeds_tested
 from mtcon_ray.spec.problem import UNKNOWN_BIT
 
 DATA, LABEL = "celeba_64", "40_attributes"

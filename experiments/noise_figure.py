@@ -12,7 +12,7 @@ Figure 3 of MSCon (Mu et al. 2023, arXiv:2307.02712) and of MTCon, which print n
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pandas as pd
@@ -20,22 +20,22 @@ import pandas as pd
 from experiments.reproduction.cells import BASELINES, Cell, Setting
 from experiments.reproduction.command import main
 from experiments.reproduction.data import DATA_SETS
-from experiments.reproduction.experiment import Experiment, Outcome, Trained, described
+from experiments.reproduction.experiment import Experiment, Outcome, Tested, Trained, described
 from experiments.reproduction.figures import Curve, CurvePanel, curves_figure, fixed, level
 from experiments.reproduction.interval_table import interval_columns, percent_of, readable
 from experiments.reproduction.trends import (
-    Tested,
     alike_tested,
+    changes_of,
     combined,
     decided,
     difference_tested,
+    differences_tested,
+    fitted_change,
     interval_of,
     mean_of,
     over_seeds,
-    seeds_of,
-    trend_tested,
+    seeds_tested,
 )
-from mtcon_ray.base import metrics
 from mtcon_ray.evaluation.intervals import Interval, Scores
 
 EQUAL, LEARNED = "equal weights", "learned weights"
@@ -114,12 +114,7 @@ class Point:
 
     def weights(self) -> list[float]:
         """Returns the weight of the task with wrong labels, as a share of all, by seed."""
-        if not self.trained.finished:
-            return []
-        by_task = {
-            task: self.trained.metric(metrics.weight(metrics.slug(self.trained.place(task)[1])))
-            for task in self.trained.cell.tasks
-        }
+        by_task = {task: self.trained.weights(task) for task in self.trained.cell.tasks}
         sums = map(sum, zip(*by_task.values(), strict=True))
         return [w / total for w, total in zip(by_task[self.case.wrong], sums, strict=True)]
 
@@ -159,11 +154,7 @@ def points_of(
 
 def tests(setting: Setting, trained: Mapping[Cell, Trained]) -> list[Tested]:
     """Returns the tests of all claims."""
-    return [
-        each
-        for case in CASES
-        for each in tests_of(setting, case, points_of(setting, case, trained))
-    ]
+    return [each for case in CASES for each in tests_of(case, points_of(setting, case, trained))]
 
 
 def finish(setting: Setting, trained: Mapping[Cell, Trained]) -> Outcome:
@@ -231,22 +222,25 @@ def draw(
     return curves_figure(panels, f"wrong training labels of {wrong} (%)")
 
 
-def tests_of(setting: Setting, case: Case, points: Mapping[str, list[Point]]) -> list[Tested]:
+def tests_of(case: Case, points: Mapping[str, list[Point]]) -> list[Tested]:
     """Returns the tests on weights, on the held-out label and on the wrong task's accuracy."""
     first = points[EQUAL][0].trained
     wrong, read = map(first.name_label, (case.wrong, case.read))
-    xs, where = shares(setting), f"{DATA_SETS[case.data].title}, {wrong} wrong"
+    where = f"{DATA_SETS[case.data].title}, {wrong} wrong"
     weights = [p.weights() if p.trained.complete else [] for p in points[LEARNED]]
     text = f"{where}: the weight of the task falls with {LEARNED}"
-    found = [trend_tested(text, xs, weights, falls=True)]
+    found = [seeds_tested(text, [-change for change in changes_of(weights)])]
     corners = (points[w][i].scores(case.read) for w in (LEARNED, EQUAL) for i in (-1, 0))
     text = f"{where}: {read}, held out, loses less with {LEARNED} than with {EQUAL}"
     saved = combined(lambda s: (s[0] - s[1]) - (s[2] - s[3]), list(corners))
-    found.append(difference_tested(text, saved))
-    for weighting, line in points.items():
-        accuracies = seeds_of([point.scores_on_wrong() for point in line])
-        text = f"{where}: the accuracy on wrong labels falls with {weighting}"
-        found.append(trend_tested(text, xs, accuracies, falls=True))
+    found.append(replace(difference_tested(text, saved), is_held_out=True))
+    falls = {
+        f"{where}: the accuracy on wrong labels falls with {weighting}": combined(
+            lambda s: -fitted_change(s), [point.scores_on_wrong() for point in line]
+        )
+        for weighting, line in points.items()
+    }
+    found += differences_tested(falls)
     both = [
         mean_of([point.scores_on_wrong() for point in points[weighting] if 0 < point.share < 1])
         for weighting in (LEARNED, EQUAL)

@@ -15,9 +15,9 @@ from dataclasses import replace
 
 from experiments.reproduction.cells import TEMPERATURE, Cell, Setting
 from experiments.reproduction.command import main
-from experiments.reproduction.experiment import described
+from experiments.reproduction.experiment import Tested, described
 from experiments.reproduction.grids import Grid, Measured
-from experiments.reproduction.trends import Tested, difference_tested
+from experiments.reproduction.trends import differences_tested
 
 FEW, ALL = (0.03, 0.1, 1.0), (0.03, 0.05, 0.07, 0.1, 0.2, 0.5, 1.0)
 
@@ -35,17 +35,14 @@ def cell(setting: Setting, data: str, value: float) -> Cell:
 
 def tests(measured: Measured) -> list[Tested]:
     """Returns a test for each other temperature, on the mean of all tasks."""
-    return [
-        replace(
-            difference_tested(
-                f"temperature {TEMPERATURE:g} above {value:g}, mean of all tasks",
-                measured.difference(TEMPERATURE, value),
-            ),
-            author="this project",
+    claims = {
+        f"temperature {TEMPERATURE:g} above {value:g}, mean of all tasks": measured.difference(
+            TEMPERATURE, value
         )
         for value in measured.values
         if value != TEMPERATURE
-    ]
+    }
+    return [replace(each, author="this project") for each in differences_tested(claims)]
 
 
 def of(data: str) -> Grid:

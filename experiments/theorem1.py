@@ -10,7 +10,7 @@ in d dimensions is of the order of sqrt(d r / n) times the sum of the tasks' noi
 weights 1 / sigma^2 protect it from a noisy task.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -37,6 +37,7 @@ from experiments.reproduction.spiked import (
     learned_features,
     sine_distance,
 )
+from experiments.reproduction.trends import over_seeds
 from mtcon_ray.display import plotting
 
 BASE = Model()
@@ -148,15 +149,16 @@ def slopes(table: pd.DataFrame, axis: str, column: str = "error") -> np.ndarray:
     return np.asarray(np.polyfit(np.log(wide.index), np.log(wide.to_numpy()), 1)[0])
 
 
-def mean_interval(values_S: np.ndarray) -> tuple[float, float, float]:
-    """Returns the mean over draws with its 95 % interval by the normal distribution."""
-    half = 1.96 * values_S.std(ddof=1) / np.sqrt(len(values_S))
-    return float(values_S.mean()), float(values_S.mean() - half), float(values_S.mean() + half)
+def over_draws(values: Iterable[float]) -> tuple[float, float, float]:
+    """Returns the mean over draws with its 95 % interval."""
+    found = over_seeds([*values])
+    assert found is not None
+    return found[:3]
 
 
 def _slope_answers(table: pd.DataFrame) -> Iterator[Verdict]:
     for axis, (expected, _) in AXES.items():
-        mean, low, high = mean_interval(slopes(table, axis))
+        mean, low, high = over_draws(slopes(table, axis))
         inside = [abs(end - expected) <= TOLERANCE for end in (low, high)]
         answer: Answer = "undecided"
         if all(inside):
@@ -189,7 +191,7 @@ def _weighting_answers(table: pd.DataFrame) -> Iterator[Verdict]:
         if noise < 4:
             continue
         wide = one[one["value"] == noise].pivot(index="draw", columns="weighting", values="error")
-        mean, low, high = mean_interval((wide[WEIGHTINGS[0]] - wide[WEIGHTINGS[1]]).to_numpy())
+        mean, low, high = over_draws(wide[WEIGHTINGS[0]] - wide[WEIGHTINGS[1]])
         answer: Answer = "holds" if low > 0 else "does not hold" if high < 0 else "undecided"
         yield Verdict(
             f"With one task of noise {noise:g}, weights 1 / sigma^2 have a smaller error than "
@@ -242,7 +244,7 @@ def _log_y(axes: Axes) -> None:
 def _curves(axes: Axes, table: pd.DataFrame, *, with_bound: bool) -> None:
     for name in dict.fromkeys(table["weighting"]):
         found = table[table["weighting"] == name].groupby("value")["error"]
-        spread = 1.96 * found.std() / np.sqrt(found.count())
+        spread = found.agg(lambda values: over_draws(values)[2] - values.mean())
         axes.errorbar(found.mean().index, found.mean(), yerr=spread, capsize=2, **LOOKS[name])
     if with_bound:
         bound = CONSTANT * table.groupby("value")["bound"].first()

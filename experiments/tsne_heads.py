@@ -19,11 +19,11 @@ from experiments.reproduction.cells import Cell, Setting
 from experiments.reproduction.command import main
 from experiments.reproduction.data import DATA_SETS
 from experiments.reproduction.embeddings import NEIGHBOURS, neighbour_accuracy, tsne
-from experiments.reproduction.experiment import Experiment, Outcome, Trained, described
+from experiments.reproduction.experiment import Experiment, Outcome, Tested, Trained, described
 from experiments.reproduction.figures import PlanePanel, plane_figure
 from experiments.reproduction.interval_table import interval_columns, percent_of, readable
 from experiments.reproduction.spaces import choose_items, head_spaces, open_trained
-from experiments.reproduction.trends import Tested, decided, over_seeds, seeds_tested
+from experiments.reproduction.trends import decided, over_seeds, seeds_tested
 
 CELLS = [Cell(data, "mtcon") for data in ("zappos50k", "medic")]
 LIMIT = 5000  # items: with 10,000 items, t-SNE takes minutes

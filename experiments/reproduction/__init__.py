@@ -18,21 +18,24 @@ An experiment is a file of the folder `experiments` with a docstring (command, c
             for share in shares
         ]
 
+    def claims() -> list[Claim]:
+        return [Claim(BETTER, THAN, "brand", text="learned weights protect the held-out label")]
+
     def finish(setting: Setting, trained: Mapping[Cell, Trained]) -> Outcome:
         some = trained[Cell("zappos50k", "mtcon")]
         accuracies = some.seeds("brand")            # fractions, one per seed, [] if it failed
         interval = some.interval("brand")           # mean, low, high; None if it failed
-        weights = some.metric(metrics.weight(some.place("closure")[1]))
-        label = some.source.name_label("closure")   # such as "closure (colour)", for axes
-        claims = [Claim(better, than, "brand", text="learned weights protect the held-out label")]
+        weights = some.weights("closure")           # one per seed
+        label = some.name_label("closure")          # such as "closure (colour)", for axes
         return Outcome(
             table=pd.DataFrame(...),                # becomes table.csv and table.md
             pictures={"Accuracy against wrong labels": png},
-            verdicts=judge(setting, trained, claims),
+            verdicts=judge(setting, trained, claims()),
             notes=["Bars are 95 % intervals over seeds and test items."],
         )
 
-    EXPERIMENT = Experiment("mtcon_figure3", "MTCon, figure 3: label noise", CLAIM, cells, finish)
+    NAMED = ("mtcon_figure3", "MTCon, figure 3: label noise", CLAIM)
+    EXPERIMENT = Experiment(*NAMED, cells, finish, claims)
 
     if __name__ == "__main__":
         main(EXPERIMENT)

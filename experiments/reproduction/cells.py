@@ -151,6 +151,11 @@ class Cell:
         return self.system.partition(":")[0]
 
     @property
+    def is_self_supervised(self) -> bool:
+        """True if the system sees no labels."""
+        return SYSTEMS[self.key].family == "self_supervised"
+
+    @property
     def label(self) -> str | None:
         """The single label for training the system, or None."""
         return self.system.partition(":")[2] or None
@@ -251,6 +256,7 @@ class Setting:
             "space": {"train.lr": {"grid": list(rates)}},
             "sampler": "grid",
             "scheduler": {"name": "none"},
+            "objective": raw["search"].get("objective"),
         }
         raw["seed"], raw["evaluate"]["every"] = 0, epochs
         where = f"{cell.data}, {cell.title}"
@@ -274,6 +280,9 @@ class Setting:
             "method": method,
             "search": {"sampler": "grid", "repeats": seeds, "scheduler": {"name": "none"}},
         }
+        if cell.label:
+            # A network of one label is tuned, and its epoch selected, by this label alone.
+            raw["search"]["objective"] = column[cell.label]
         recipe = recipe_of(cell.data) if budget.recipes else {}
         values = {**budget.base, **recipe}
         for name in (cell.data, system.family, system.method["name"]):
@@ -286,7 +295,7 @@ class Setting:
             set_value(raw, "model.embedding_dim", CCN_EMBEDDING)
         for label, share in cell.noise:
             raw["data"].setdefault("label_noise", {})[column[label]] = share
-        if source.choice == "photos" and system.family != "self_supervised":
+        if source.choice == "photos" and not cell.is_self_supervised:
             raw["views"] = {**KEEP_COLOURS, **raw["views"]}
         for override in self.overrides:
             apply_override(raw, override)

@@ -168,16 +168,6 @@ DATA_SETS = {
             synthetic=_synthetic(4, **{"class": "shape"}),
             classes={"class": 10},
         ),
-        DataSet(
-            "cifar10",
-            "CIFAR-10",
-            "cifar10",
-            tasks=("class",),
-            held_out=(),
-            photos=_shoes(**{"class": "category"}),
-            synthetic=_synthetic(5, **{"class": "shape"}),
-            classes={"class": 10},
-        ),
     )
 }
 

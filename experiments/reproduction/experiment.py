@@ -75,9 +75,11 @@ class Claim:
 class Tested:
     """A claim of a positive `difference`, with its two-sided p, not yet corrected for others.
 
-    `ours` is the difference as text for readers. `error` is its standard error and `paper` the
-    printed difference, both as fractions. Readers see them in percentage points, unless `in_points`
-    is False. A claim with a `why` was not measured, or on too few seeds for a test.
+    `ours` is the difference as text for readers. `error` is its standard error, `paper` the printed
+    difference, and `expected` the difference if the claim is exactly true, by default the printed
+    one, all as fractions. Readers see them in percentage points, unless `in_points` is False. A
+    claim with a `why` was not measured, or on too few seeds for a test. `has_classes` is False if
+    the claim depends on the paper's numbers of classes, and the images have others.
     """
 
     claim: str
@@ -91,7 +93,9 @@ class Tested:
     author: Author = "paper"
     note: str = ""
     is_held_out: bool = False
+    has_classes: bool = True
     in_points: bool = True
+    expected: float | None = None
 
 
 @dataclass(frozen=True)

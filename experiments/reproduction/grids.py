@@ -7,18 +7,16 @@ import pandas as pd
 
 from experiments.reproduction.cells import BASELINES, Cell, Setting
 from experiments.reproduction.data import DATA_SETS
-from experiments.reproduction.experiment import Experiment, Outcome, Trained
+from experiments.reproduction.experiment import Experiment, Outcome, Tested, Trained
 from experiments.reproduction.figures import Curve, CurvePanel, curves_figure, level
 from experiments.reproduction.interval_table import interval_columns, percent_of, readable
 from experiments.reproduction.trends import (
-    Tested,
     combined,
     decided,
     difference_tested,
+    fitted_change,
     interval_of,
     mean_of,
-    seeds_of,
-    trend_tested,
 )
 from mtcon_ray.evaluation.intervals import Scores
 
@@ -49,11 +47,10 @@ class Measured:
     def rises_with(self, what: str) -> list[Tested]:
         """Returns the tests of the mean's rise with the value, and of its end above its start."""
         first, last = self.values[0], self.values[-1]
-        by_value = seeds_of(self.means)
         rises = f"accuracy rises with the {what}, {MEAN}"
         above = f"{what} {last:g} above {first:g}, {MEAN}"
         return [
-            trend_tested(rises, self.values, by_value),
+            difference_tested(rises, combined(fitted_change, self.means)),
             difference_tested(above, self.difference(last, first)),
         ]
 

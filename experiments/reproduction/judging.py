@@ -31,25 +31,29 @@ def powered(answer: Answer, smallest: float | None, printed: float | None) -> An
     return "cannot be decided here" if abs(printed) < smallest else answer
 
 
-def comparable(setting: Setting, answer: Answer, *, is_held_out: bool) -> Answer:
-    """Returns the answer, or a note if the start of the networks alone may explain it.
+def comparable(
+    setting: Setting, answer: Answer, *, is_held_out: bool, has_classes: bool = True
+) -> Answer:
+    """Returns the answer, or a note if other networks or labels than the paper's may explain it.
 
     The papers' claims about held-out labels concern networks started from ImageNet. They ask how
-    much of ImageNet's features training keeps, which a random start cannot answer.
+    much of ImageNet's features training keeps, which a random start cannot answer. Learned weights
+    are about the inverse of a task's loss, which grows with the number of its classes.
     """
     is_decided = answer in ("holds", "does not hold", "undecided", "cannot be decided here")
-    is_asked = setting.budget.is_pretrained or not is_held_out
+    is_asked = has_classes and (setting.budget.is_pretrained or not is_held_out)
     return answer if is_asked or not is_decided else "not comparable"
 
 
-def learned_nothing(trained: Mapping[Cell, Trained], claim: Claim) -> str:
-    """Returns a note if a claim's worse system is below the untrained encoder, else ""."""
+def below_untrained(trained: Mapping[Cell, Trained], claim: Claim) -> str:
+    """Returns a note if the worse system's mean is below the untrained encoder's, else ""."""
     untrained = trained.get(replace(UNTRAINED, data=claim.than.data, own_data=claim.than.own_data))
     ours = trained[claim.than].reading(claim.label).value
     least = untrained.reading(claim.label).value if untrained else None
     if ours is None or least is None or ours >= least:
         return ""
-    return f"{claim.than.title} is below the untrained encoder"
+    name = trained[claim.than].name_label(claim.label)
+    return f"{claim.than.title} is below the untrained encoder in {name}"
 
 
 def judge(
@@ -93,7 +97,7 @@ def judge(
                 source.name_label(claim.label) if source else claim.label,
                 p,
                 in_points(smallest),
-                note=learned_nothing(trained, claim),
+                note=below_untrained(trained, claim),
             )
         )
     return verdicts

@@ -23,20 +23,22 @@ from mtcon_ray.version import __version__
 ANSWERS: tuple[Answer, ...] = get_args(Answer)
 STATISTICS = (
     "Each claim is tested against its margin, which is zero unless the claim names one: a "
-    "difference of scores by a paired bootstrap over test items and seeds; what rises or falls, by "
-    "Page's exact trend test over seeds; what is measured once per seed, by Student's t. A claim "
-    "holds, or does not hold, if p is at most 5 % after Holm's correction for the claims of its "
-    "table or figure, and is undecided otherwise. Three seeds estimate their own spread poorly: p "
-    "has the heavier tails of Student's t, and in a table a claim's variance over seeds is at "
-    "least the mean one of its claims. So p can be above 5 % where the interval, which is not "
-    "corrected, leaves out zero. The simulation of theorem 1 has no p. Not testable here: images "
+    "difference of scores by a paired bootstrap over test items and seeds; what is measured once "
+    "per seed, by Student's t. What rises or falls is tested by the change of a fitted line. A "
+    "claim holds, or does not hold, if p is at most 5 % after Holm's correction for the claims of "
+    "its table or figure, and is undecided otherwise. Three seeds estimate their spread poorly: "
+    "p has the heavier tails of Student's t, and in a table a claim's variance over seeds is at "
+    "least the mean one of its claims, of means that of the means. So p can be above 5 % where the "
+    "interval, which is not corrected, leaves out zero, and a result that is in two tables can be "
+    "decided in one of them alone. The simulation of theorem 1 has no p. Not testable here: images "
     "are missing or a training failed. Not judged at this budget: fewer than three seeds. Claims "
     "about means, and all that are no difference of two scores, are corrected apart from those "
     "about single labels. Detectable: the difference that the test finds with 80 % power; of equal "
-    "accuracies it is the distance from the margin, and trends have none. Cannot "
-    "be decided here: undecided, and the paper's difference is smaller than that. Not comparable: "
-    "about a held-out label, by networks that start from random weights; the papers' start from "
-    "ImageNet. Claims of this project are in no paper, and counted apart."
+    "accuracies it is the distance from the margin. Cannot be decided here: undecided, and the "
+    "paper's difference is smaller than that. Not comparable: about a held-out label, by networks "
+    "that start from random weights, where the papers' start from ImageNet; or about weights of "
+    "labels with other numbers of classes. Claims of this project are in no paper, and counted "
+    "apart."
 )
 
 

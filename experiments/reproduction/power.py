@@ -21,6 +21,7 @@ from mtcon_ray.evaluation.intervals import Estimate, Scores, detectable
 COLUMNS = 100  # of a terminal
 PLACES = 1000  # more than the scores of any experiment's claims
 NO_SIZE = "no estimate"
+MEAN = ", mean of "  # in a claim about several labels
 RANDOM_START = (
     "Claims about held-out labels will be not comparable: the networks have a random start."
 )
@@ -119,7 +120,7 @@ def recorded_claims(path: Path) -> list[Asked]:
     return [
         Asked(
             row["claim"],
-            "" if "," in row["label"] else row["label"],
+            "" if MEAN in row["claim"] else row["label"].partition(" (")[0],
             row["paper"].removesuffix(" points"),
             row["detectable"],
             row["verdict"] == "cannot be decided here",
@@ -186,7 +187,7 @@ def _lines(asked: Sequence[Asked]) -> Iterator[str]:
             first = f"  {size if i == 0 else '':14}"
             yield from wrap(text, COLUMNS, initial_indent=first, subsequent_indent=" " * 18)
     if NO_SIZE in groups:
-        yield f"{NO_SIZE}: of trends, numbers by seed, and claims without images."
+        yield f"{NO_SIZE}: of numbers by seed, and claims without images."
     if few := sum(each.is_smaller for each in asked):
         printed = sum(each.printed != "" for each in asked)
         yield f"*: {few} of {printed} printed differences are smaller than the detectable ones."

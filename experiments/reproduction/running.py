@@ -25,8 +25,14 @@ STAND_INS = (
 )
 
 CLASSES_NOTE = (
-    "Labels with at least twice, or at most half of, the paper's number of classes: {labels}. The "
-    "number of classes alone can explain a verdict about such a label."
+    "Labels with at least twice, or at most half of, the paper's number of classes: {labels}. More "
+    "classes make a label harder for all systems, so the sizes of differences are not the paper's."
+)
+
+VIEWS_NOTE = (
+    "SimCLR and AMCL see no labels, and have the stronger views of their recipes. The views of "
+    "other systems keep most of the colour, which is a label here. The papers' views do not "
+    "differ."
 )
 
 WEIGHTS_NOTE = (
@@ -78,6 +84,9 @@ def disclosures(trained: Mapping[Cell, Trained]) -> list[str]:
         far += labels_with_other_classes(some, data_set)
     if any(cell.key == "mtcon" for cell in trained):
         notes.append(WEIGHTS_NOTE)
+    found = [(cell, each.source) for cell, each in trained.items() if each.source]
+    if any(source.choice == "photos" and cell.is_self_supervised for cell, source in found):
+        notes.append(VIEWS_NOTE)
     if far:
         notes.append(CLASSES_NOTE.format(labels=", ".join(far)))
     return notes

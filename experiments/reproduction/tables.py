@@ -1,7 +1,7 @@
 """Experiments in the form of tables: a paper's values and ours, and the order of its methods."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from statistics import fmean, stdev
 from typing import Any
 
@@ -10,16 +10,17 @@ import pandas as pd
 from experiments.reproduction.cells import BASELINES, Cell, Setting, unique
 from experiments.reproduction.data import DATA_SETS
 from experiments.reproduction.drawing import LACKING, PLACE, draw_table, row_names
-from experiments.reproduction.experiment import Claim, Experiment, Outcome, Trained, described
-from experiments.reproduction.judging import judge, learned_nothing, percent
-from experiments.reproduction.paper import PaperValue, values_of
-from experiments.reproduction.trends import (
+from experiments.reproduction.experiment import (
+    Claim,
+    Experiment,
+    Outcome,
     Tested,
-    decided,
-    difference_of,
-    difference_tested,
-    mean_of,
+    Trained,
+    described,
 )
+from experiments.reproduction.judging import below_untrained, judge, percent
+from experiments.reproduction.paper import PaperValue, values_of
+from experiments.reproduction.trends import decided, difference_of, differences_tested, mean_of
 from mtcon_ray.base import metrics
 from mtcon_ray.display.presentation import ONE_SEED_NOTE
 
@@ -106,15 +107,17 @@ class PaperTable:
     """A printed table: the system of each method, and the claims about their order.
 
     `systems` has keys of SYSTEMS by the paper's method, with "{label}" for a method with a separate
-    network per label. If a method has several systems, the claims use the first. `own_data` is used
-    in the table's cells. `note` is about its printed values. `also` returns the tests of other
-    claims, which are corrected together with the means' tests.
+    network per label. If a method has several systems, the claims use the first. `corrections`
+    replace misprints in the claims, by method and label. `own_data` is used in the table's cells.
+    `note` is about its printed values. `also` returns the tests of other claims, which are
+    corrected together with the means' tests.
     """
 
     paper: str
     number: int
     systems: Mapping[str, tuple[str, ...]]
     above: Sequence[Above]
+    corrections: Mapping[tuple[str, str], float] = field(default_factory=dict)
     own_data: tuple[tuple[str, Any], ...] = ()
     note: str = ""
     also: Callable[[Mapping[Cell, Trained]], list[Tested]] = lambda trained: []
@@ -168,7 +171,15 @@ class PaperTable:
         pools: dict[str, list[Claim]] = {}
         for claim in self.comparisons():
             pools.setdefault(claim.pool, []).append(claim)
-        return [_mean_tested(trained, each) for each in pools.values() if len(each) > 1]
+        pools = {pool: claims for pool, claims in pools.items() if len(claims) > 1}
+        differences = {
+            f"{pool}, mean of {len(claims)} differences": mean_of(
+                [difference_of(trained[c.better], trained[c.than], c.label) for c in claims]
+            )
+            for pool, claims in pools.items()
+        }
+        tests = zip(differences_tested(differences), pools.values(), strict=True)
+        return [_described(tested, trained, claims) for tested, claims in tests]
 
     def tests(self, setting: Setting, trained: Mapping[Cell, Trained]) -> list[Tested]:
         """Returns the tests of the means and of the other claims."""
@@ -182,10 +193,11 @@ class PaperTable:
         return Cell(value.data, name, held_out, own_data=self.own_data)
 
     def _printed(self, method: str, label: str) -> PaperValue:
-        """Returns a printed accuracy or mAP. Raises ValueError if the paper does not print it."""
+        """Returns a printed accuracy or mAP, corrected. Raises ValueError if it is not printed."""
         for value in self.values:
             if (value.method, value.label) == (method, label) and value.metric in SCORES:
-                return value
+                right = self.corrections.get((method, label), value.value)
+                return replace(value, value=right)
         raise ValueError(f"{self.paper}, table {self.number} has no {method!r} on {label!r}")
 
     def finish(self, setting: Setting, trained: Mapping[Cell, Trained]) -> Outcome:
@@ -211,14 +223,10 @@ def table_experiment(file: str, doc: str | None, table: PaperTable) -> Experimen
     return Experiment(*named, table.cells, table.finish, table.claims, table.tests)
 
 
-def _mean_tested(trained: Mapping[Cell, Trained], claims: Sequence[Claim]) -> Tested:
-    """Returns the test of the mean difference of several claims."""
+def _described(tested: Tested, trained: Mapping[Cell, Trained], claims: Sequence[Claim]) -> Tested:
+    """Returns the test of a mean difference with what readers see, from the claims of the mean."""
     labels = list(dict.fromkeys(trained[c.better].name_label(c.label) for c in claims))
-    tested = difference_tested(
-        f"{claims[0].pool}, mean of {len(claims)} differences",
-        mean_of([difference_of(trained[c.better], trained[c.than], c.label) for c in claims]),
-    )
-    notes = dict.fromkeys(learned_nothing(trained, claim) for claim in claims)
+    notes = dict.fromkeys(below_untrained(trained, claim) for claim in claims)
     paper = fmean(claim.paper or 0.0 for claim in claims) / 100
     note = "; ".join(filter(None, notes))
     is_held_out = any(claim.label in claim.better.held_out_labels for claim in claims)

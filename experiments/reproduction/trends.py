@@ -1,16 +1,15 @@
-"""Statistics of several trainings, paired by seed: trends, differences, means, verdicts."""
+"""Statistics of several trainings, paired by seed: changes, differences, means, verdicts."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from statistics import fmean, stdev
 
 import numpy as np
-from scipy.stats import page_trend_test, rankdata, t
+from scipy.stats import t
 
 from experiments.reproduction.cells import Setting
-from experiments.reproduction.experiment import Answer, Trained, Verdict
-from experiments.reproduction.experiment import Tested as Tested
+from experiments.reproduction.experiment import Answer, Tested, Trained, Verdict
 from experiments.reproduction.judging import (
     answer_at,
     comparable,
@@ -30,6 +29,7 @@ from mtcon_ray.evaluation.intervals import (
     judge,
     mean_interval,
     p_value,
+    seed_variance,
     standard_error,
 )
 
@@ -68,14 +68,6 @@ def interval_of(scores: Scores | None) -> Interval | None:
     return None if scores is None else mean_interval(scores)
 
 
-def seeds_of(scores: Sequence[Scores | None]) -> list[list[float]]:
-    """Returns the scores by system and seed, or [] for all systems if their seeds differ."""
-    found = [each for each in scores if each is not None]
-    if len(found) < len(scores) or len({each.seeds for each in found}) > 1:
-        return [[] for _ in scores]
-    return [each.score_S.tolist() for each in found]
-
-
 def over_seeds(values: Sequence[float]) -> Interval | None:
     """Returns the mean of numbers of different seeds, and its 95 % interval by Student's t.
 
@@ -90,80 +82,70 @@ def over_seeds(values: Sequence[float]) -> Interval | None:
     return Interval(mean, mean - half, mean + half, len(values) > 1)
 
 
-def rank_correlation(x: Sequence[float], y: Sequence[float]) -> float:
-    """Returns Spearman's rank correlation, with mean ranks for equal values, 0 for a constant.
+def fitted_change(values: np.ndarray) -> np.ndarray:
+    """Returns the change from first to last of a line fitted by least squares: [X, ...] to [...].
 
-    >>> rank_correlation([1, 2, 3, 4], [0.1, 0.3, 0.2, 0.9])
-    0.8
+    The line is a function of the place in the order of the X values, not of a varied field: numbers
+    of epochs double from place to place.
+
+    >>> float(fitted_change(np.array([0.1, 0.2, 0.6])))
+    0.5
     """
-    a, b = (rankdata(values) - (len(x) + 1) / 2 for values in (x, y))
-    scale = math.sqrt(float(a @ a) * float(b @ b))
-    return round(float(a @ b) / scale, 12) if scale else 0.0
+    X = len(values)
+    place_X = np.arange(X) - (X - 1) / 2
+    slope = np.tensordot(place_X, values, axes=1) / (place_X @ place_X)
+    return np.asarray((X - 1) * slope)
 
 
-def trend(x: Sequence[float], by_x: Sequence[Sequence[float]]) -> Interval | None:
-    """Returns the mean over seeds of the rank correlation of x and the seeds' values at x.
-
-    `by_x` has the values of all seeds at each x. The interval is from `over_seeds`, cut to
-    [-1, 1]. Returns None if a seed has no value at an x.
-    """
+def changes_of(by_x: Sequence[Sequence[float]]) -> list[float]:
+    """Returns the fitted change of each seed's values, [] if a seed has no value at an x."""
     if len({len(values) for values in by_x}) != 1:
-        return None
-    found = over_seeds([rank_correlation(x, seed) for seed in zip(*by_x, strict=True)])
-    return found and found._replace(low=max(found.low, -1.0), high=min(found.high, 1.0))
+        return []
+    return [float(change) for change in fitted_change(np.array(by_x))]
 
 
-def trend_tested(
-    claim: str, x: Sequence[float], by_x: Sequence[Sequence[float]], *, falls: bool = False
-) -> Tested:
-    """Returns the test of the claim "the value rises with x", or "falls" if `falls`.
-
-    Uses the exact trend test of Page (1963, "Ordered hypotheses for multiple treatments"). Its
-    statistic is the mean over seeds of the rank correlation: see `trend`.
-    """
-    found = trend(x, by_x)
-    if found is None:
-        return Tested(claim, None, why=NO_RESULTS)
-    value, low, high = found[:3]
-    if found.over_seeds:
-        ours = f"rank correlation {value:+.2f} [{low:+.2f}, {high:+.2f}]"
-    else:
-        ours = f"rank correlation {value:+.2f}{ONE_SEED}"
-    signed = Interval(-value, -high, -low, found.over_seeds) if falls else found
-    if why := too_few_seeds(len(by_x[0])):
-        return Tested(claim, signed, ours, why=why)
-    ranks_X = rankdata(x)
-    one_sided = [
-        float(page_trend_test(np.transpose(by_x), predicted_ranks=ranks).pvalue)
-        for ranks in (ranks_X, len(x) + 1 - ranks_X)
-    ]
-    return Tested(claim, signed, ours, min(1.0, 2 * min(one_sided)))
-
-
-def difference_tested(claim: str, scores: Scores | None) -> Tested:
+def difference_tested(claim: str, scores: Scores | None, least: Estimate | None = None) -> Tested:
     """Returns the test of positive scores, by seeds and resamples of the items.
 
-    See `mtcon_ray.evaluation.intervals.standard_error`. The variance over seeds is computed from
-    this claim alone. The claims of a figure compare means and differences of several scores, and
-    unlike a table's claims, their variances are not alike.
+    `least` replaces a smaller variance over seeds: see
+    `mtcon_ray.evaluation.intervals.standard_error`.
     """
     found = interval_of(scores)
     if scores is None or found is None:
         return Tested(claim, None, why=NO_RESULTS)
     if why := too_few_seeds(len(scores.seeds)):
         return Tested(claim, found, points(found), why=why)
-    none = scores._replace(score_S=0 * scores.score_S, drawn_SK=0 * scores.drawn_SK)
-    error = standard_error(scores, none)
+    error = standard_error(scores, _zero(scores), least)
     return Tested(claim, found, points(found), p_value(found.value, error), error=error)
+
+
+def differences_tested(claims: Mapping[str, Scores | None]) -> list[Tested]:
+    """Returns the tests of like differences, such as the means of a table, by their claims.
+
+    A few seeds estimate their own variance poorly, and some of many differences will seem to vary
+    less than they do. So the variance over seeds of each difference is at least the mean one.
+    """
+    found = [each for each in claims.values() if each is not None and len(each.seeds) > 1]
+    variances = [(seed_variance(each, _zero(each)), len(each.seeds) - 1) for each in found]
+    known = [(estimate.value, freedom) for estimate, freedom in variances if estimate]
+    least = None
+    if known:
+        least = Estimate(fmean(value for value, _ in known), sum(freedom for _, freedom in known))
+    return [difference_tested(claim, scores, least) for claim, scores in claims.items()]
+
+
+def _zero(scores: Scores) -> Scores:
+    return scores._replace(score_S=0 * scores.score_S, drawn_SK=0 * scores.drawn_SK)
 
 
 def alike_tested(claim: str, scores: Scores | None, margin: float) -> Tested:
     """Returns the test of scores between -margin and margin, a fraction.
 
     Uses two one-sided tests (Schuirmann 1987, "A comparison of the two one-sided tests procedure
-    and the power approach for assessing the equivalence of average bioavailability"). The shown
-    difference is the distance from the nearer margin, negative outside. Scores without any spread,
-    such as scores that are equal by construction, cannot be tested.
+    and the power approach for assessing the equivalence of average bioavailability"). The tested
+    difference is the distance from the nearer margin, negative outside, and the margin if the
+    scores are equal. Scores without any spread, such as scores that are equal by construction,
+    cannot be tested.
     """
     tested = difference_tested(claim, scores)
     if tested.difference is None or tested.error is None:
@@ -173,7 +155,7 @@ def alike_tested(claim: str, scores: Scores | None, margin: float) -> Tested:
         return replace(tested, difference=None, p=None, error=None, why=why)
     room = margin - abs(tested.difference.value)
     inside = tested.difference._replace(value=room, low=room, high=room)
-    return replace(tested, difference=inside, p=p_value(room, tested.error))
+    return replace(tested, difference=inside, p=p_value(room, tested.error), expected=margin)
 
 
 def seeds_tested(claim: str, by_seed: Sequence[float], *, in_points: bool = True) -> Tested:
@@ -206,8 +188,10 @@ def decided(setting: Setting, tests: Sequence[Tested]) -> list[Verdict]:
         if each.difference is not None and p is not None:
             answer = judge(each.difference, p=p)
         smallest = each.error and detectable(each.error, len(p_values))
+        expected = each.paper if each.expected is None else each.expected
+        answer = powered(answer, smallest, expected)
         answer = comparable(
-            setting, powered(answer, smallest, each.paper), is_held_out=each.is_held_out
+            setting, answer, is_held_out=each.is_held_out, has_classes=each.has_classes
         )
         answer = answer_at(setting, answer)
         shown = "" if p is None else p_text(p)

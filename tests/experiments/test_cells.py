@@ -11,6 +11,7 @@ from experiments.reproduction.cells import SYSTEMS, Cell, Setting
 from experiments.reproduction.data import DATA_SETS, DataChoice, MissingImagesError, subset
 from mtcon_ray.spec.recipes import RECIPES
 from tests.experiments.pretended import setting
+from tests.some import some
 
 
 def cell_of(name: str) -> Cell:
@@ -49,6 +50,14 @@ def test_names_differ_by_all_that_changes_the_training(tmp_path: Path) -> None:
     places = setting(tmp_path), setting(tmp_path, "small")
     assert setting(tmp_path, "small", "train.lr=0.07").tuning_of(cells[0]) is None
     assert len({where.name_of(cell) for cell in cells for where in places}) == 8
+
+
+def test_a_network_of_one_label_is_tuned_by_this_label_alone(tmp_path: Path) -> None:
+    where = setting(tmp_path, "small")
+    for system, objective in (("supcon:closure", "texture"), ("mtcon", None)):
+        cell = Cell("zappos50k", system)
+        assert some(where.tuning_of(cell)).first.search.objective == objective
+        assert where.spec_of(cell).search.objective == objective
 
 
 def test_missing_images_are_named(tmp_path: Path) -> None:

@@ -2,6 +2,8 @@
 
 from pathlib import Path
 
+import pytest
+
 from experiments.reproduction.cells import Cell
 from experiments.reproduction.experiment import Claim, Trained
 from experiments.reproduction.judging import answer_at, judge
@@ -26,7 +28,8 @@ def test_answers_and_the_differences_behind_them(tmp_path: Path) -> None:
     first, second, third, last, held_out = judge(where, trained, claims)
     assert (held_out.answer, held_out.ours[:6]) == ("not comparable", "+30.00")
     assert (first.claim, first.answer) == ("MTCon, learned weights above CSN", "holds")
-    assert (first.note, second.note) == ("CSN is below the untrained encoder", "")
+    note = "CSN is below the untrained encoder in category (shape)"
+    assert (first.note, second.note) == (note, "")
     assert (first.paper, first.label) == ("+10.00 points", "category (shape)")
     assert first.ours.startswith("+30.00 [+")
     assert first.ours.endswith("] points")
@@ -36,6 +39,21 @@ def test_answers_and_the_differences_behind_them(tmp_path: Path) -> None:
     assert third.answer == "undecided"
     assert (last.answer, last.ours) == ("not testable here", "")
     assert last.why == "SCE-Net: diverged\nin step 3"
+
+
+@pytest.mark.parametrize(
+    ("beyond", "answer"), [(-0.1, "cannot be decided here"), (0.1, "undecided")]
+)
+def test_a_printed_difference_that_the_design_does_not_detect(
+    beyond: float, answer: str, tmp_path: Path
+) -> None:
+    """In points above or below the detectable distance from the margin."""
+    where, close = setting(tmp_path, "small"), {GOOD: [0.5, 0.52, 0.51], POOR: [0.51, 0.5, 0.52]}
+    trained = all_trained(where, list(close), close)
+    (found,) = judge(where, trained, [Claim(GOOD, POOR, "category", margin=0.01)])
+    smallest = float(found.detectable.removesuffix(" points"))
+    claim = Claim(GOOD, POOR, "category", 1 + smallest + beyond, margin=0.01)
+    assert [each.answer for each in judge(where, trained, [claim])] == [answer]
 
 
 def test_few_seeds_are_not_judged(tmp_path: Path) -> None:

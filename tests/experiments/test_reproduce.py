@@ -104,8 +104,9 @@ def test_a_plan_says_what_the_claims_will_detect(tmp_path: Path) -> None:
     assert "not comparable: the networks have a random start" in lines[-1]
     where = setting(tmp_path, "small", *small)
     (where.folder / "mscon_table4").mkdir(parents=True)
-    claims = [(str(claim), claim.label) for claim in experiment.claims()]
-    table = pd.DataFrame([("MSCon above XEnt MT, mean of 3 differences", ""), *claims])
+    # With the columns that stand for the labels, as they are written.
+    claims = [(str(claim), f"{claim.label} (tilt)") for claim in experiment.claims()]
+    table = pd.DataFrame([("MSCon above XEnt MT, mean of 3 differences", "a (b), c"), *claims])
     table = table.set_axis(["claim", "label"], axis=1)
     table = table.assign(paper="+1.00 points", detectable="2.00 points", verdict="undecided")
     table.to_csv(where.folder / "mscon_table4" / "claims.csv", index=False)

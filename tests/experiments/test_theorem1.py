@@ -53,13 +53,13 @@ def test_claims_hold_in_few_draws(table: pd.DataFrame) -> None:
         *theorem1._weighting_answers(table),
     ]
     assert len(found) == 6
-    # Six draws leave the interval of one exponent too wide.
+    # Three draws leave the intervals of two exponents too wide.
     assert {each.answer for each in found} <= {"holds", "undecided"}
-    assert sum(each.answer == "holds" for each in found) >= 5
+    assert sum(each.answer == "holds" for each in found) >= 4
 
 
 def test_claims_fail_where_the_table_says_the_opposite(table: pd.DataFrame) -> None:
-    worse = table.assign(error=table["error"].where(table["weighting"] == "equal weights", 1.4))
+    worse = table.assign(error=table["error"].where(table["weighting"] == "equal weights", 3.0))
     assert {each.answer for each in theorem1._weighting_answers(worse)} == {"does not hold"}
     flat = table.assign(error=1.0 + 1e-3 * table["draw"])
     assert {each.answer for each in theorem1._slope_answers(flat)} == {"does not hold"}

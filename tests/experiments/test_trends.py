@@ -1,4 +1,4 @@
-"""Statistics of several trainings: pairing by seed, trends, intervals over seeds, verdicts."""
+"""Statistics of several trainings: pairing by seed, changes, intervals over seeds, verdicts."""
 
 from pathlib import Path
 
@@ -36,7 +36,6 @@ def test_nothing_is_combined_without_a_system_or_with_other_seeds() -> None:
     assert trends.mean_of([one, other]) is None
     assert trends.mean_of([]) is None
     assert trends.interval_of(None) is None
-    assert trends.seeds_of([one, None]) == trends.seeds_of([one, other]) == [[], []]
 
 
 def test_interval_and_p_of_one_number_per_seed_are_students() -> None:
@@ -51,25 +50,36 @@ def test_interval_and_p_of_one_number_per_seed_are_students() -> None:
     assert trends.decided(SMALL, [tested])[0].detectable == "0.326"
 
 
-def test_trend_is_the_mean_over_seeds() -> None:
-    # Seeds (1, 2, 3), (1, 3, 2) and (3, 2, 1) of three values.
-    found = some(trends.trend([1, 2, 3], [[1, 1, 3], [2, 3, 2], [3, 2, 1]]))
-    assert found.value == pytest.approx((1 + 0.5 - 1) / 3)
-    assert found.low == -1.0
-    assert found.high == 1.0
-    assert trends.trend([1, 2], [[0.1, 0.2], [0.3]]) is None
-    assert trends.trend_tested("it rises", [0, 1, 2], [[1.0] * 3] * 3).p == 1
+def test_a_change_is_that_of_the_line_through_all_values() -> None:
+    # Seeds (1, 2, 3) and (3, 2, 4) of three values.
+    assert trends.changes_of([[1, 3], [2, 2], [3, 4]]) == [2, 1]
+    assert trends.changes_of([[0.1, 0.2], [0.3]]) == trends.changes_of([[], []]) == []
+    by_x = [scores(0.1, 0.2, 0.3, noise=0.1), scores(0.3, 0.3, 0.3, noise=0.1)]
+    change = some(trends.combined(trends.fitted_change, by_x))
+    assert change.score_S.tolist() == pytest.approx([0.2, 0.1, 0.0])
+    assert change.drawn_SK[0].tolist() == pytest.approx([0.2] * 50)
 
 
-@pytest.mark.parametrize(("falls", "answer"), [(True, "holds"), (False, "does not hold")])
-def test_verdict_of_a_trend(falls: bool, answer: str) -> None:
-    by_x = [[0.5, 0.7, 0.6], [0.4, 0.6, 0.5], [0.1, 0.3, 0.2]]
-    tested = trends.trend_tested("it falls", [0, 1, 2], by_x, falls=falls)
-    # Three seeds of three values each have the same one of 6 orders, or all the opposite one.
-    assert tested.p == pytest.approx(2 / 6**3)
-    (found,) = trends.decided(SMALL, [tested])
-    assert (found.answer, found.p) == (answer, "0.009")
-    assert found.ours == "rank correlation -1.00 [-1.00, -1.00]"
+def test_the_variance_of_like_differences_is_at_least_the_mean_one() -> None:
+    """A difference that happens to be equal in three seeds is not thereby certain."""
+    steady, varying = scores(0.1, 0.101, 0.1), scores(0.1, 0.3, 0.2)
+    alone = trends.difference_tested("steady", steady)
+    tests = trends.differences_tested({"steady": steady, "varying": varying, "missing": None})
+    assert [each.claim for each in tests] == ["steady", "varying", "missing"]
+    first, second, _ = (each.error for each in tests)
+    assert some(alone.error).value < 0.001
+    # The mean of the variances of both over seeds, 0.01 and nearly 0, in the mean of three.
+    assert some(first).value == pytest.approx((0.01 / 2 / 3) ** 0.5, rel=0.01)
+    assert some(first).freedom == pytest.approx(4, rel=0.01)
+    assert some(second).value == some(trends.difference_tested("", varying).error).value
+
+
+def test_equal_scores_that_the_seeds_cannot_show_to_be_equal_are_not_decided_here() -> None:
+    """Of equal accuracies the margin is the difference that the design must detect."""
+    close, far = scores(0.001, 0.0, 0.0005), scores(0.03, -0.03, 0.004)
+    tests = [trends.alike_tested(claim, each, 0.02) for claim, each in [("a", close), ("b", far)]]
+    answers = [verdict.answer for verdict in trends.decided(SMALL, tests)]
+    assert answers == ["holds", "cannot be decided here"]
 
 
 @pytest.mark.parametrize(
@@ -102,13 +112,11 @@ def test_the_claims_of_an_experiment_are_corrected_together() -> None:
 
 def test_claims_without_enough_results_are_not_decided() -> None:
     none = [
-        trends.trend_tested("it rises", [0, 1], [[0.5], []]),
         trends.difference_tested("it is above", None),
         trends.seeds_tested("it is above", []),
         trends.alike_tested("equal by construction", scores(0.0, 0.0, 0.0), 0.02),
     ]
     few = [
-        trends.trend_tested("it rises", [0, 1, 2], [[0.1, 0.1], [0.2, 0.2], [0.3, 0.3]]),
         trends.difference_tested("it is above", scores(0.8, 0.8, seeds=(0, 1))),
         trends.seeds_tested("it is above", [0.1, 0.1]),
     ]

@@ -99,9 +99,12 @@ EXPERIMENT = table_experiment(
         },
         above=[
             *(
-                Above("CCN (Ours)", than, labels)
+                claim
                 for than in ("XEnt Multi", "CSN")
-                for labels in (tuple(TASKS), ("brand",))
+                for claim in (
+                    Above("CCN (Ours)", than, tuple(TASKS)),
+                    Above("CCN (Ours)", than, ("brand",), pool=f"{than} on brand"),
+                )
             ),
             *(
                 claim

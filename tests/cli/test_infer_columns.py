@@ -82,14 +82,11 @@ def test_the_column_of_existing_files_is_that_of_the_images(folder: Path) -> Non
 @pytest.mark.parametrize(
     ("column", "names", "role"),
     [
-        ("part", "training training training validation testing", "split"),
         ("partition", "0 0 0 1 2", "split"),
         ("stars", "0 0 0 1 2", "task"),
         ("Split", "Training_ _train train VAL _test", "split"),
         ("part", "train0 train1 train2 train1 train2", "task"),
-        ("split", "train train train train test", "unused"),
         ("split", "train Training val '' val", "unused"),
-        ("split", "train NaN '' validation test", "unused"),
     ],
 )
 def test_a_split_goes_by_several_names(folder: Path, column: str, names: str, role: str) -> None:

@@ -24,7 +24,7 @@ from mtcon_ray.display.presentation import csv_text
 from mtcon_ray.errors import SweepError
 from mtcon_ray.records.events import Ended, Reopened, Reported, Started
 from mtcon_ray.records.results import load_sweep
-from tests.cli.conftest import SPEC, Invoke, refused, run
+from tests.cli.conftest import SPEC, Invoke, accepted, refused, run
 from tests.recorded import plan_with
 from tests.run_log import RunLog
 
@@ -163,8 +163,7 @@ def test_best_is_the_full_budget_winner(invoke: Invoke, sweep: Path) -> None:
 
 
 def test_train_is_a_sweep_of_one_trial(invoke: Invoke, spec: Path, tmp_path: Path) -> None:
-    trained = invoke("train", spec)
-    assert trained.exit_code == 0, trained.output
+    trained = accepted("train", spec, "--root", tmp_path)
     assert "not all is in MLflow (tracking.offline is set)" in trained.stdout
     folder = tmp_path / "sweeps" / "tiny-1"
     checkpoint = folder / "checkpoints" / "trial-0000" / "model.pt"
@@ -198,12 +197,13 @@ def test_train_takes_the_spec_of_a_winner(invoke: Invoke, spec: Path, sweep: Pat
         assert "give either SPEC or --from NAME" in refused("train", *words)
 
 
-def test_a_sweep_without_ray_is_stopped_and_resumed(invoke: Invoke, spec: Path) -> None:
+def test_a_sweep_without_ray_is_stopped_and_resumed(
+    invoke: Invoke, spec: Path, tmp_path: Path
+) -> None:
     """All trials are trained in this process. `resume` knows how the sweep began."""
     stopped = invoke("sweep", spec, "--here", "--name", "mine", "--set", "search.max_hours=1.0e-9")
     assert "search.max_hours 1e-09 is reached: 0 of 3 trials have ended" in stopped.stdout
-    done = invoke("resume", "mine", "--set", "search.max_hours=1")
-    assert done.exit_code == 0, done.output
+    done = accepted("resume", "mine", "--set", "search.max_hours=1", "--root", tmp_path)
     assert "connecting to Ray" not in done.output
     trials = json.loads(invoke("status", "mine", "--json").stdout)["trials"]
     assert [trial["status"] for trial in trials] == ["FINISHED"] * 3

@@ -15,8 +15,10 @@ from experiments.reproduction.files import markdown, picture_file, write
 from experiments.reproduction.paper import paper_values
 from experiments.reproduction.running import stand_in_notes
 from experiments.reproduction.tables import PaperTable
+from mtcon_ray.base.status import Status
 from mtcon_ray.spec.run_spec import dump_spec
-from tests.experiments.pretended import all_trained, setting
+from tests.experiments.pretended import all_trained, setting, trained
+from tests.some import some
 
 FOLDER = Path(__file__).parents[2] / "experiments"
 PUBLISHED = FOLDER.parent / "docs" / "results" / "reproduction"
@@ -63,10 +65,11 @@ def test_pooled_claims_are_the_mean_gains_of_the_abstracts(tmp_path: Path) -> No
     Held-out labels are not compared from a random start: the papers' networks start from ImageNet.
     """
     where = setting(tmp_path, "small")
-    for name, gain, num_labels in (("mtcon_table1", "+3.33", 5), ("mtcon_table2", "+1.55", 6)):
+    means = ("mtcon_table1", "+3.33", 5), ("mtcon_table2", "+1.55", 6), ("ccn_table1", "+0.85", 3)
+    for name, gain, num_labels in means:
         found = table(name)
         verdicts = found.finish(where, all_trained(where, found.cells(), {})).verdicts
-        assert verdicts[0].claim == f"MTCon above XEnt MT, mean of {num_labels} differences"
+        assert verdicts[0].claim.endswith(f"mean of {num_labels} differences")
         assert verdicts[0].paper == f"{gain} points"
         assert verdicts[0].label.count(",") == num_labels - 1
         assert verdicts[0].detectable.endswith(" points")
@@ -96,6 +99,27 @@ def test_claims_of_multisupcon_have_the_printed_difference_of_their_metric(tmp_p
     assert shown["SimCLR in mAP of the training split"] == "+6.70 points"
     assert (shown["SupCon in macro F1"], shown["SupCon"]) == ("+6.90 points", "+5.60 points")
     assert [v.claim for v in verdicts if "sample" not in v.claim and not v.detectable] == []
+
+
+def test_seeds_of_a_system_with_a_failed_seed_are_not_paired(tmp_path: Path) -> None:
+    where, found = setting(tmp_path, "small"), table("multisupcon_table1")
+    done, cell = all_trained(where, found.cells(), {}), Cell("celeba_64", "simclr")
+    row, results = done[cell].row, some(done[cell].row.results)
+    trials = replace(results.trials[0], status=Status.FAILED), *results.trials[1:]
+    done[cell] = replace(done[cell], row=replace(row, results=replace(results, trials=trials)))
+    answers = {v.claim: v.answer for v in found.finish(where, done).verdicts}
+    assert answers["MultiSupCon_0.5 above SimCLR in macro F1"] == "not testable here"
+    assert answers["MultiSupCon_0.5 above SupCon in macro F1"] != "not testable here"
+
+
+def test_weights_of_labels_with_other_classes_than_the_paper_s_are_not_compared(
+    tmp_path: Path,
+) -> None:
+    where, found = setting(tmp_path, "small"), table("mscon_table1")
+    done, cell = all_trained(where, found.cells(), {}), Cell("zappos50k", "mtcon")
+    done[cell] = trained(where, cell, [0.5, 0.6, 0.7], weights={"texture": 1.2, "colour": 0.8})
+    (one,) = (v for v in found.finish(where, done).verdicts if "weight of" in v.claim)
+    assert (one.answer, one.label) == ("not comparable", "closure (texture), gender (colour)")
 
 
 def test_tables_share_each_training(tmp_path: Path) -> None:

@@ -38,7 +38,6 @@ def test_the_queue_is_first_in_first_out_and_wraps_around() -> None:
     """Each step appends six keys to a queue of eight; the second step wraps around after two."""
     method = make(num_heads=2)
     heads = ("instance-1", "instance-2")
-    assert method.heads == heads
     start = method.queues.rows.clone()
     steps = [{head: rows(10 * step + i) for i, head in enumerate(heads)} for step in range(2)]
     keys = [torch.stack([z[:, :, 4:].flatten(0, 1).float() for z in s.values()]) for s in steps]

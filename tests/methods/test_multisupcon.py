@@ -42,7 +42,6 @@ def test_its_head_is_the_only_set_or_the_one_it_names() -> None:
         ((), None, r"data.tasks must have a label set, got \{'shape': 'classes'\}"),
         (("looks", "tags"), None, "task must name one of the label sets .* got none"),
         (("looks",), "look", r"task must be a label set .* got 'look'; did you mean 'looks'"),
-        (("looks",), "shape", "task must be a label set .* got 'shape'"),
     ],
 )
 def test_its_task_must_be_a_set(sets: tuple[str, ...], task: str | None, message: str) -> None:

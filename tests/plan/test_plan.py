@@ -142,8 +142,6 @@ def test_weights_are_compared_with_the_network(tmp_path: Path) -> None:
     """A wrong file of weights is found by the plan, before any trial."""
     file = tmp_path / "weights.pt"
     state = resnet18(weights=None).state_dict()
-    torch.save(state, file)
-    assert plan_on(resnet(file)).parameters == plan_on(resnet(None)).parameters
     torch.save({**state, "conv1.weight": torch.zeros(64, 1, 7, 7)}, file)
     rule = r"weights\.pt does not fit the encoder: size mismatch for net\.conv1\.weight"
     with pytest.raises(CheckpointError, match=rule):

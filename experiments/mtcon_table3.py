@@ -12,6 +12,7 @@ informative.
 from experiments.reproduction.command import main
 from experiments.reproduction.tables import IN_DOMAIN, Above, PaperTable, table_experiment
 
+OTHERS = ("XEnt", "XEnt MT", "SupCon", "SimCLR", "CSN", "SCE-Net")
 TASKS = ("damage_severity", "disaster_types", "humanitarian", "informative")
 
 EXPERIMENT = table_experiment(
@@ -22,13 +23,13 @@ EXPERIMENT = table_experiment(
         3,
         systems=IN_DOMAIN,
         above=[
-            *(Above("MTCon", than, TASKS) for than in ("SupCon", "SimCLR", "CSN", "SCE-Net")),
+            *(Above("MTCon", than, TASKS) for than in OTHERS),
             *(Above("XEnt", than, TASKS) for than in ("CSN", "SCE-Net")),
-            Above("MTCon", "XEnt MT", ("disaster_types",)),
             Above("XEnt MT", "MTCon", ("humanitarian", "informative")),
         ],
+        corrections={("SupCon", "humanitarian"): 80.36},
         note="The printed 74.89 of SupCon on humanitarian is that network's accuracy on disaster "
-        "types. With the 80.36 of table 6 the paper's difference is +1.33 points.",
+        "types. The claims have the 80.36 of table 6 in its place.",
     ),
 )
 

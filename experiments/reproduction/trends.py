@@ -126,11 +126,9 @@ def differences_tested(claims: Mapping[str, Scores | None]) -> list[Tested]:
     less than they do. So the variance over seeds of each difference is at least the mean one.
     """
     found = [each for each in claims.values() if each is not None and len(each.seeds) > 1]
-    variances = [(seed_variance(each, _zero(each)), len(each.seeds) - 1) for each in found]
-    known = [(estimate.value, freedom) for estimate, freedom in variances if estimate]
-    least = None
-    if known:
-        least = Estimate(fmean(value for value, _ in known), sum(freedom for _, freedom in known))
+    variances = [v.value for each in found if (v := seed_variance(each, _zero(each)))]
+    freedom = sum(len(each.seeds) - 1 for each in found)
+    least = Estimate(fmean(variances), freedom) if variances else None
     return [difference_tested(claim, scores, least) for claim, scores in claims.items()]
 
 

@@ -11,16 +11,11 @@ cross-entropy, SimCLR and CSN.
 from collections.abc import Mapping
 from dataclasses import replace
 
+from experiments.reproduction.above import Above, diagonal, off_diagonal
 from experiments.reproduction.cells import Cell
 from experiments.reproduction.command import main
 from experiments.reproduction.experiment import Tested, Trained
-from experiments.reproduction.tables import (
-    Above,
-    PaperTable,
-    diagonal,
-    off_diagonal,
-    table_experiment,
-)
+from experiments.reproduction.tables import PaperTable, table_experiment
 from experiments.reproduction.trends import seeds_tested
 
 TASKS = ("category", "closure", "gender")

@@ -9,15 +9,9 @@ tasks, and higher than multi-task cross-entropy in disaster types; cross-entropy
 humanitarian and informative.
 """
 
+from experiments.reproduction.above import Above, diagonal, off_diagonal, single_task
 from experiments.reproduction.command import main
-from experiments.reproduction.tables import (
-    Above,
-    PaperTable,
-    diagonal,
-    off_diagonal,
-    single_task,
-    table_experiment,
-)
+from experiments.reproduction.tables import PaperTable, table_experiment
 
 TASKS = {
     "damage_severity": "Damage severity",

@@ -7,8 +7,9 @@ Cost: 6 systems, most of them shared with other tables.
 Claim: MSCon scores ten points higher on the held-out brand than multi-task cross-entropy.
 """
 
+from experiments.reproduction.above import Above
 from experiments.reproduction.command import main
-from experiments.reproduction.tables import Above, PaperTable, table_experiment
+from experiments.reproduction.tables import PaperTable, table_experiment
 
 EXPERIMENT = table_experiment(
     __file__,

@@ -8,8 +8,9 @@ Claim: MSCon scores higher than multi-task cross-entropy on each held-out task b
 where it scores lower.
 """
 
+from experiments.reproduction.above import Above
 from experiments.reproduction.command import main
-from experiments.reproduction.tables import Above, PaperTable, table_experiment
+from experiments.reproduction.tables import PaperTable, table_experiment
 
 EXPERIMENT = table_experiment(
     __file__,

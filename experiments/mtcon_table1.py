@@ -8,8 +8,9 @@ Claim: MTCon scores higher on held-out labels than multi-task cross-entropy, CSN
 except that cross-entropy scores higher on informative.
 """
 
+from experiments.reproduction.above import Above
 from experiments.reproduction.command import main
-from experiments.reproduction.tables import Above, PaperTable, table_experiment
+from experiments.reproduction.tables import PaperTable, table_experiment
 
 GAINS = ("brand", "species", "damage_severity", "disaster_types", "humanitarian")
 

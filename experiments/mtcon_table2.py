@@ -8,8 +8,9 @@ Claim: MTCon scores higher in each task than multi-task cross-entropy, SupCon on
 SCE-Net.
 """
 
+from experiments.reproduction.above import Above
 from experiments.reproduction.command import main
-from experiments.reproduction.tables import IN_DOMAIN, Above, PaperTable, table_experiment
+from experiments.reproduction.tables import IN_DOMAIN, PaperTable, table_experiment
 
 TASKS = ("category", "closure", "gender", "shape", "size", "primary_color")
 OTHERS = ("XEnt MT", "XEnt", "SimCLR", "SupCon", "CSN", "SCE-Net")

@@ -7,14 +7,9 @@ Cost: 15 systems, most of them shared with other tables.
 Claim: MTCon scores higher in each task than the SupCon network of any other task.
 """
 
+from experiments.reproduction.above import off_diagonal, single_task
 from experiments.reproduction.command import main
-from experiments.reproduction.tables import (
-    MULTI_TASK,
-    PaperTable,
-    off_diagonal,
-    single_task,
-    table_experiment,
-)
+from experiments.reproduction.tables import MULTI_TASK, PaperTable, table_experiment
 
 TASKS = {"category": "Category", "closure": "Closure", "gender": "Gender"}
 

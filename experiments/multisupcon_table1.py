@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from itertools import pairwise
 
+from experiments.reproduction.above import Above
 from experiments.reproduction.cells import Cell
 from experiments.reproduction.command import main
 from experiments.reproduction.experiment import Tested, Trained
@@ -21,7 +22,6 @@ from experiments.reproduction.tables import (
     F1_MEANS,
     HEADINGS,
     TRAIN_SCORE,
-    Above,
     PaperTable,
     seeds_in,
     table_experiment,

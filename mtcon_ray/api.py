@@ -4,17 +4,19 @@ They do the same as the commands, in the caller's process. Afterwards its enviro
 loggers, working directory and signal handlers are as before. A Ray started by them has ended.
 """
 
-import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from operator import methodcaller
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from pydantic_core import to_jsonable_python
 
 from mtcon_ray.base import paths
 from mtcon_ray.cluster.environment import restored_environment, root_of, working_directory
 from mtcon_ray.display.console import Console, Terminal
 from mtcon_ray.display.plan_text import plan_lines
-from mtcon_ray.errors import MtconError
+from mtcon_ray.errors import MtconError, SpecError
 from mtcon_ray.plan.plan import Plan
 from mtcon_ray.records.results import SweepResults, load_sweep
 from mtcon_ray.records.stored import fetch_trials, find_network, find_sweep
@@ -56,8 +58,10 @@ def load_spec(spec: str | Path | Mapping[str, Any], overrides: Iterable[str] = (
     """
     if not isinstance(spec, Mapping):
         return load_file(Path(spec), overrides)
-    # Plain data: numbers of NumPy and paths become text, which their fields read.
-    raw = json.loads(json.dumps(dict(spec), default=str))
+    try:
+        raw = to_jsonable_python(dict(spec), fallback=methodcaller("tolist"))  # as NumPy's numbers
+    except (AttributeError, ValueError, RecursionError) as error:
+        raise SpecError(f"spec must hold plain values: {error}") from None
     return parse_spec(raw, overrides, folder=working_directory())
 
 

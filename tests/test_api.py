@@ -71,12 +71,14 @@ def test_a_spec_of_a_mapping_is_checked_as_a_file_is(tmp_path: Path) -> None:
     assert mt.load_spec(SPEC, changed) == mt.load_spec(path, changed)
     assert mt.load_spec(SPEC, changed).train.epochs == 5
     assert SPEC["train"]["epochs"] == 2
-    grid = {"grid": [0.1, 0.2]}
-    space = {"train.lr": grid, "train.weight_decay": grid}
+    grid = {"grid": np.array([2, 4])}
+    space = {"train.patience": grid, "train.batch_size": grid}
     ours = {"seed": np.int64(3), "search": {"space": space}, "storage": {"local": tmp_path}}
     shared = mt.load_spec({**SPEC, **ours})
-    assert (shared.seed, shared.search.num_planned_trials) == (3, 4)
-    assert shared.storage.local == str(tmp_path)
+    assert (shared.seed, shared.storage.local) == (3, str(tmp_path))
+    assert [found.values for found in shared.search.space.values()] == [(2, 4)] * 2
+    with pytest.raises(SpecError, match="spec must hold plain values"):
+        mt.load_spec({**SPEC, "seed": object()})
     with pytest.raises(SpecError, match=r"spec: train\.epoch: unknown key; did you mean 'epochs'"):
         mt.load_spec({**SPEC, "train": {"epoch": 1}})
 

@@ -53,8 +53,8 @@ An experiment is a file of the folder `experiments` with a docstring (command, c
 - `reproduce.py` lists the experiments.
 
 Modules: `data`, `budgets` and `cells` make specs. `running` trains them. `tables` and `grids` are
-whole kinds of experiments. `judging` and `trends` test claims. `power` plans their detectable
-differences. `paper` has the printed values and the papers' inconsistencies. `spaces` and
-`embeddings` inspect networks. `spiked` simulates theorem 1. `figures`, `drawing`, `interval_table`,
-`files` and `page` write the output.
+whole kinds of experiments, `above` has the claims of tables. `judging` and `trends` test claims.
+`power` plans their detectable differences. `paper` has the printed values and the papers'
+inconsistencies. `spaces` and `embeddings` inspect networks. `spiked` simulates theorem 1.
+`figures`, `drawing`, `interval_table`, `files` and `page` write the output.
 """

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from experiments.reproduction.experiment import Tested
 from experiments.reproduction.judging import in_points
 from experiments.reproduction.retrieval import query_scores
-from experiments.reproduction.trends import combined, differences_tested
+from experiments.reproduction.trends import combined, difference_tested
 from mtcon_ray.base.paths import PREDICTIONS_FILE, cache_folder
 from mtcon_ray.data.dataset import Dataset, open_dataset
 from mtcon_ray.display.console import say
@@ -284,13 +284,12 @@ def spaces(trainer: Trainer, rows: np.ndarray) -> dict[str, Tensor]:
 
 def tested(run: Run) -> list[Tested]:
     """Returns the tests of the piece's claims, not yet corrected for each other."""
-    pairs = {
-        str(claim): [run.scores(*side, claim.label) for side in (claim.better, claim.than)]
-        for claim in run.piece.claims
-    }
-    return differences_tested(
-        {claim: combined(lambda s: s[0] - s[1], pair) for claim, pair in pairs.items()}
-    )
+    found = []
+    for claim in run.piece.claims:
+        pair = [run.scores(*side, claim.label) for side in (claim.better, claim.than)]
+        difference = combined(lambda s: s[0] - s[1], pair)
+        found.append(difference_tested(str(claim), difference))
+    return found
 
 
 def verdicts(tests: list[Tested]) -> pd.DataFrame:

@@ -120,7 +120,7 @@ def recorded_claims(path: Path) -> list[Asked]:
     return [
         Asked(
             row["claim"],
-            "" if MEAN in row["claim"] else row["label"].partition(" (")[0],
+            "" if MEAN in row["claim"] or "," in row["label"] else row["label"].partition(" (")[0],
             row["paper"].removesuffix(" points"),
             row["detectable"],
             row["verdict"] == "cannot be decided here",

@@ -7,6 +7,7 @@ from typing import Any
 
 import pandas as pd
 
+from experiments.reproduction.above import Above
 from experiments.reproduction.cells import BASELINES, Cell, Setting, unique
 from experiments.reproduction.data import DATA_SETS
 from experiments.reproduction.drawing import LACKING, PLACE, draw_table, row_names
@@ -71,22 +72,6 @@ LABEL_SETS_NOTE = (
     "the training split have a deviation over seeds alone. At the budget paper the probes of label "
     "sets are trained by SGD for the paper's 51 epochs."
 )
-
-
-@dataclass(frozen=True)
-class Above:
-    """Claims of a table: on each of these labels, a method of the paper is above another method.
-
-    If the paper prints the opposite for a label, the label counts only in the mean. `margin` is in
-    percentage points. `pool` names the comparator of several such claims, `than` by default. The
-    mean over their labels is also a claim.
-    """
-
-    better: str
-    than: str
-    labels: Sequence[str]
-    margin: float = 0.0
-    pool: str = ""
 
 
 @dataclass(frozen=True)
@@ -167,19 +152,26 @@ class PaperTable:
         return found
 
     def means(self, trained: Mapping[Cell, Trained]) -> list[Tested]:
-        """Returns the test of each comparator: the mean difference of the claims of its pool."""
-        pools: dict[str, list[Claim]] = {}
+        """Returns the test of each comparator: the mean difference of the claims of its pool.
+
+        Held-out labels have means of their own.
+        """
+        pools: dict[tuple[bool, str], list[Claim]] = {}
         for claim in self.comparisons():
-            pools.setdefault(claim.pool, []).append(claim)
-        pools = {pool: claims for pool, claims in pools.items() if len(claims) > 1}
-        differences = {
-            f"{pool}, mean of {len(claims)} differences": mean_of(
-                [difference_of(trained[c.better], trained[c.than], c.label) for c in claims]
-            )
-            for pool, claims in pools.items()
-        }
-        tests = zip(differences_tested(differences), pools.values(), strict=True)
-        return [_described(tested, trained, claims) for tested, claims in tests]
+            key = claim.label in claim.better.held_out_labels, claim.pool
+            pools.setdefault(key, []).append(claim)
+        found: list[Tested] = []
+        for held_out in (False, True):
+            groups = [own for (is_out, _), own in pools.items() if is_out == held_out and own[1:]]
+            differences = {
+                f"{own[0].pool}, mean of {len(own)} differences": mean_of(
+                    [difference_of(trained[c.better], trained[c.than], c.label) for c in own]
+                )
+                for own in groups
+            }
+            tests = zip(differences_tested(differences), groups, strict=True)
+            found += [_shown(tested, trained, own) for tested, own in tests]
+        return found
 
     def tests(self, setting: Setting, trained: Mapping[Cell, Trained]) -> list[Tested]:
         """Returns the tests of the means and of the other claims."""
@@ -223,48 +215,14 @@ def table_experiment(file: str, doc: str | None, table: PaperTable) -> Experimen
     return Experiment(*named, table.cells, table.finish, table.claims, table.tests)
 
 
-def _described(tested: Tested, trained: Mapping[Cell, Trained], claims: Sequence[Claim]) -> Tested:
+def _shown(tested: Tested, trained: Mapping[Cell, Trained], claims: Sequence[Claim]) -> Tested:
     """Returns the test of a mean difference with what readers see, from the claims of the mean."""
     labels = list(dict.fromkeys(trained[c.better].name_label(c.label) for c in claims))
     notes = dict.fromkeys(below_untrained(trained, claim) for claim in claims)
     paper = fmean(claim.paper or 0.0 for claim in claims) / 100
     note = "; ".join(filter(None, notes))
-    is_held_out = any(claim.label in claim.better.held_out_labels for claim in claims)
+    is_held_out = claims[0].label in claims[0].better.held_out_labels
     return replace(tested, paper=paper, label=", ".join(labels), note=note, is_held_out=is_held_out)
-
-
-def single_task(words: Mapping[str, str]) -> dict[str, tuple[str, ...]]:
-    """Returns the systems of XEnt and SupCon on a label, from label to the paper's word."""
-    return {
-        f"{title} {word}": (f"{key}:{label}",)
-        for title, key in (("XEnt", "xent"), ("SupCon", "supcon"))
-        for label, word in words.items()
-    }
-
-
-def off_diagonal(better: str, than: str, words: Mapping[str, str]) -> list[Above]:
-    """Returns claims: a method is above each single-label network on all other labels.
-
-    `words` are as in `single_task`.
-    """
-    return [
-        Above(
-            better,
-            f"{than} {word}",
-            [label for label in words if label != own],
-            pool=f"{than} networks of other tasks",
-        )
-        for own, word in words.items()
-    ]
-
-
-def diagonal(better: str, than: str, words: Mapping[str, str]) -> list[Above]:
-    """Returns claims: a method is above the network of each label on this label.
-
-    `words` are as in `single_task`.
-    """
-    pool = f"{than} networks of the same task"
-    return [Above(better, f"{than} {word}", (own,), pool=pool) for own, word in words.items()]
 
 
 def readable(table: pd.DataFrame) -> pd.DataFrame:

@@ -124,7 +124,7 @@ def count_errors_as_losses() -> None:
 
     def handle(self: Any, tracked_actor_task: Any, exception: Exception) -> None:
         if not isinstance(exception, RayActorError | RayTaskError):
-            lines = str(exception).splitlines()
+            lines = str(exception).splitlines() or [type(exception).__name__]
             is_kill = isinstance(exception, OutOfMemoryError)
             text = f"{lines[0]}; {MEMORY_HINT}" if is_kill else lines[-1]
             exception = RayActorError(error_msg=text)

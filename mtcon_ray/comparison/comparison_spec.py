@@ -113,8 +113,10 @@ def load_comparison(
         # The section `tune` has fields of `search`, also a space with paths as keys.
         whole = {"search": raw.get("tune")}
         systems = raw["systems"] if isinstance(raw.get("systems"), dict) else {}
-        spaces: list[dict[str, Any]] = [whole]
-        spaces += ({"search": {**own}} for own in systems.values() if isinstance(own, dict))
+        parts = [each for each in (raw.get("tune"), *systems.values()) if isinstance(each, dict)]
+        spaces: list[dict[str, Any]] = [
+            {"search": {key: part.get(key) for key in ("space", "first_points")}} for part in parts
+        ]
         for override in overrides:
             if (tuned := override.removeprefix("tune.")) != override:
                 run_spec.apply_override(whole, f"search.{tuned}")

@@ -40,7 +40,8 @@ class TuneSpec(SearchSpec):
         """Returns a system's section `search` as plain data."""
         space = {path: d for path, d in {**self.space, **changes}.items() if d is not None}
         points = [{p: v for p, v in point.items() if p in space} for point in self.first_points]
-        own = self.model_copy(update={"space": space, "first_points": tuple(filter(None, points))})
+        changed = {"space": space, "first_points": tuple(filter(None, points))}
+        own = self.model_copy(update=changed if space else {**changed, "num_trials": None})
         return own.model_dump(mode="json", by_alias=True, include=set(SearchSpec.model_fields))
 
 

@@ -93,7 +93,12 @@ def stratified_split(
 
 
 def common(strata: np.ndarray, groups: np.ndarray) -> np.ndarray:
-    """Returns the most frequent stratum of each item's group. Ties go to the first by name."""
+    """Returns the most frequent stratum of each item's group. Ties go to the first by name.
+
+    >>> groups, strata = np.array([*"xyxzyzzy"], object), np.array([*"baabcabc"], object)
+    >>> "".join(common(strata, groups))
+    'acabcbbc'
+    """
     counts = Counter(zip(groups, strata, strict=True))
     ordered = sorted(counts, key=lambda pair: (-counts[pair], pair))
     best = dict(reversed(ordered))  # of equal keys the last one stays

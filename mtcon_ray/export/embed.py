@@ -43,7 +43,7 @@ class Images(NamedTuple):
     names: Sequence[str]
 
     def decoded(self, rows: Sequence[int], size: int) -> tuple[np.ndarray, dict[int, str]]:
-        """Returns the images of these rows as `DataSource.decode` does, decoded by all cores."""
+        """Returns the images of these rows as `DataSource.decode` does, by several threads."""
         starts = range(0, max(1, len(rows)), ROWS_PER_TASK)  # a task also without rows
         tasks = [rows[at : at + ROWS_PER_TASK] for at in starts]
         with ThreadPoolExecutor(min(self.source.num_threads, usable_cpus())) as pool:
@@ -60,9 +60,9 @@ class Images(NamedTuple):
 def data_at(path: Path, images: Path | None = None, column: str | None = None) -> DataSpec:
     """Returns the data at a path: a folder or archive of images, a table of names, or a spec.
 
-    A table is a CSV. `column` holds the names of its images below `images`, by default the folder
-    of the table. A spec is a YAML file with a section `data` of any kind. Raises SpecError for an
-    invalid spec or path.
+    A table is a CSV, TSV, Parquet or Arrow file. `column` holds the names of its images below
+    `images`, by default the folder of the table. A spec is a YAML file with a section `data` of any
+    kind. Raises SpecError for an invalid spec or path.
     """
     try:
         return _data_at(path, images, column)

@@ -37,9 +37,16 @@ class TripletMethod(Method):
 
     spec: specs.TripletSpec
 
-    def __init__(self, spec: specs.TripletSpec, problem: Problem) -> None:
+    def __init__(
+        self, spec: specs.TripletSpec, problem: Problem, num_masks: int | None = None
+    ) -> None:
         super().__init__(spec, problem)
         self.conditions = problem.of_kind("classes")
+        # The initial masks of CSN: normal, mean 0.9, standard deviation 0.7.
+        generator = torch.Generator().manual_seed(problem.seed)
+        shape = num_masks or len(self.conditions), problem.head_dim
+        drawn = torch.randn(shape, generator=generator, device="cpu")
+        self.beta = nn.Parameter(0.9 + 0.7 * drawn)
 
     def name_heads(self) -> tuple[str, ...]:
         return (HEAD,)
@@ -76,20 +83,8 @@ def accuracy(distance_B2: Tensor) -> dict[str, Tensor]:
     return {metrics.TRIPLET_ACCURACY: (distance_B2[:, 0] > distance_B2[:, 1]).double().mean()}
 
 
-def random_masks(num_masks: int, dim: int, seed: int) -> Tensor:
-    """Returns CSN's initial masks, [num_masks, dim]: normal, mean 0.9, standard deviation 0.7."""
-    generator = torch.Generator().manual_seed(seed)
-    return 0.9 + 0.7 * torch.randn(num_masks, dim, generator=generator, device="cpu")
-
-
 class CSN(TripletMethod):
     """Conditional similarity network, Veit et al. 2017, arXiv:1603.07810, with a mask per task."""
-
-    spec: specs.CSNSpec
-
-    def __init__(self, spec: specs.CSNSpec, problem: Problem) -> None:
-        super().__init__(spec, problem)
-        self.beta = nn.Parameter(random_masks(len(self.conditions), problem.head_dim, problem.seed))
 
     def masks(self, batch: Batch) -> Tensor:
         """Returns ReLU(beta) of each triplet's condition, [B, D]."""
@@ -106,17 +101,13 @@ class SCENet(TripletMethod):
     The triplets are drawn as for CSN. Their conditions are not used.
     """
 
-    spec: specs.SCENetSpec
-
     def __init__(self, spec: specs.SCENetSpec, problem: Problem) -> None:
-        super().__init__(spec, problem)
-        num_concepts = spec.num_concepts or len(self.conditions)
-        self.beta = nn.Parameter(random_masks(num_concepts, problem.head_dim, problem.seed))
+        super().__init__(spec, problem, spec.num_concepts)
         # Initial weights follow from the seed alone, and the caller's random state is kept.
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(problem.seed)
             first = nn.Linear(3 * problem.head_dim, HIDDEN)
-            self.branch = nn.Sequential(first, nn.ReLU(), nn.Linear(HIDDEN, num_concepts))
+            self.branch = nn.Sequential(first, nn.ReLU(), nn.Linear(HIDDEN, len(self.beta)))
 
     def concept_weights(self, z_B3D: Tensor) -> Tensor:
         """Returns softmax weights [B, 2, K] of the pairs (anchor, far) and (anchor, close).

@@ -4,7 +4,7 @@
 since pydantic's `model_copy` checks nothing.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
@@ -305,14 +305,20 @@ def apply_override(raw: dict[str, Any], override: str) -> None:
     set_value(raw, path, value)
     search = raw["search"] if isinstance(raw.get("search"), dict) else {}
     space = search["space"] if isinstance(search.get("space"), dict) else {}
-    given = {path, *(f"{path}.{key}" for key in (value if isinstance(value, dict) else ()))}
-    if given := given & space.keys():
+    if given := {*_given(path, value)} & space.keys():
         points = search.get("first_points")
         for each in (space, *(points if isinstance(points, list) else ())):
             for field in given if isinstance(each, dict) else ():
                 each.pop(field, None)
         if not space:
             search |= {"num_trials": None, "first_points": []}
+
+
+def _given(path: str, value: Any) -> Iterator[str]:
+    """Yields the path of a value, and of all values inside."""
+    yield path
+    for key, inner in value.items() if isinstance(value, dict) else ():
+        yield from _given(f"{path}.{key}", inner)
 
 
 def set_value(raw: dict[str, Any], path: str, value: Any) -> None:

@@ -135,6 +135,13 @@ def test_nothing_there_is_said_once(invoke: Invoke, tmp_path: Path) -> None:
         assert "no sweep 'shoes-1'" in refused(command, "shoes-1")
 
 
+def test_commands_are_completed(invoke: Invoke, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("_MTCON_RAY_COMPLETE", "fish_complete")
+    monkeypatch.setenv("COMP_WORDS", "mtcon-ray st")
+    monkeypatch.setenv("COMP_CWORD", "st")
+    assert "status" in invoke().stdout
+
+
 def test_commands_have_whole_sentences(invoke: Invoke, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "80")
     lines = invoke("--help").stdout.partition("Commands:\n")[2].splitlines()

@@ -258,7 +258,6 @@ def test_trials_are_exported_as_an_optuna_study(invoke: Invoke, sweep: Path) -> 
     ("words", "told"),
     [
         ("status tiny-1 b --csv", "give at most one of --json, --csv and a second sweep"),
-        ("status tiny-1 b --json", "give at most one of --json, --csv and a second sweep"),
         ("status tiny-1 --json --csv", "give at most one of --json, --csv and a second sweep"),
         ("export tiny-1 --to optuna --set seed=1", "--set is for encoders, got --to optuna"),
         ("export tiny-1", "--to pt2 needs --out, a new folder"),

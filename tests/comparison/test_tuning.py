@@ -84,6 +84,9 @@ def test_a_system_adds_replaces_and_removes_searched_fields(load: Load) -> None:
     assert (list(given.search.space), given.train.lr) == ([CROP, "train.momentum"], 0.3)
     given = load("method.temperature=0.1", **FEW).tuning["XEnt"].first
     assert list(given.search.space) == [LR, CROP, "train.momentum"]
+    own = {"A": {"method": "mtcon", "space": {LR: {"grid": [0.1, 0.2, 0.3, 0.4, 0.5, 0.6]}}}}
+    few = {**FEW, "tune": without(space={}, first_points=[], again=1), "systems": own}
+    assert load("train.lr=0.3", **few).tuning["A"].first.search.num_configurations == 1
 
 
 def test_final_seeds_are_none_of_those_of_tuning(load: Load) -> None:

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from mtcon_ray.data.splits import common, split_names
+from mtcon_ray.data.splits import split_names
 from mtcon_ray.errors import DataError
 from tests.data.labels import labels_of
 
@@ -36,8 +36,3 @@ def test_an_empty_cell_of_the_split_column_is_refused(files: Any, names: str) ->
     message = r"'split' of .* must name a split in each row: .*, got '' in row 6 and 1 more such"
     with pytest.raises(DataError, match=message):
         labels_of(files.spec())
-
-
-def test_a_group_has_its_most_frequent_class_and_of_two_the_first_by_name() -> None:
-    groups, strata = np.array([*"xyxzyzzy"], object), np.array([*"baabcabc"], object)
-    assert "".join(common(strata, groups)) == "acabcbbc"

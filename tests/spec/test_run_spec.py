@@ -112,7 +112,7 @@ def test_overrides_are_yaml_values_at_paths(tmp_path: Path) -> None:
     assert spec.data.tasks == ("shape", "colour")
     assert set(spec.search.space) == {"method.temperature"}, "train.lr has one value now"
     text = text.replace("space", "num_trials: 9, first_points: [{train.lr: 0.5}], space")
-    for override in ("train.lr=0.3", "train={lr: 0.3}"):
+    for override in ("train.lr=0.3", "train={lr: 0.3, optimizer: sgd}"):
         assert load(tmp_path, text, override).search.num_planned_trials == 1
     assert load(tmp_path, text, "train={epochs: 3}").search.num_planned_trials == 9
     broken = text.replace("{train.lr: 0.5}", "0.5")

@@ -11,7 +11,13 @@ from unittest.mock import Mock
 import pytest
 import ray
 from ray.air.execution._internal.actor_manager import RayActorManager
-from ray.exceptions import ActorDiedError, OutOfMemoryError, RayActorError, UnserializableException
+from ray.exceptions import (
+    ActorDiedError,
+    OutOfMemoryError,
+    RayActorError,
+    RayError,
+    UnserializableException,
+)
 from ray.tune.experiment import Trial
 
 from mtcon_ray.base.callbacks import Callbacks
@@ -147,11 +153,12 @@ def test_a_process_that_is_lost_or_that_ray_kills_for_memory_costs_one_try(
 def test_an_error_that_ray_cannot_read_costs_one_try() -> None:
     """An exception of a plugin may be pickled in the trial and not unpickled in the driver."""
     count_errors_as_losses()
-    task, error = Mock(), UnserializableException("Traceback:\n  in a line\nMyError: 1")
-    RayActorManager._actor_task_failed(Mock(), task, error)
-    (_, found), _ = task._on_error.call_args
-    assert isinstance(found, RayActorError)
-    assert str(found) == "MyError: 1"
+    for text, told in (("Traceback:\n  in a line\nMyError: 1", "MyError: 1"), ("", "RayError")):
+        task, error = Mock(), UnserializableException(text) if text else RayError()
+        RayActorManager._actor_task_failed(Mock(), task, error)
+        (_, found), _ = task._on_error.call_args
+        assert isinstance(found, RayActorError)
+        assert str(found) == told
 
 
 class Process:

@@ -106,7 +106,6 @@ def test_only_characters_of_a_uri_are_quoted(name: str, database: str) -> None:
         (server.own_database(ROOT), "file:///chosen/by/a/stranger", True),
         ("postgresql://h/db", "file:///tmp/mlartifacts", False),
         ("postgresql://h/db", "s3://bucket/mlartifacts", False),
-        ("https://h", "file:///data/old/mlartifacts", False),
     ],
 )
 def test_the_place_of_an_experiment(

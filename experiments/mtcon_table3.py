@@ -4,9 +4,9 @@
 
 Cost: 17 systems, most of them shared with other tables.
 
-Claim: MTCon scores higher in each task than SupCon on that task, SimCLR, CSN and SCE-Net, and higher
-than cross-entropy in disaster types; multi-task cross-entropy scores higher in humanitarian and
-informative, and cross-entropy higher than CSN and SCE-Net.
+Claim: MTCon scores higher in each task than SupCon on that task, SimCLR, CSN and SCE-Net, and
+higher than cross-entropy in disaster types; multi-task cross-entropy scores higher in humanitarian
+and informative, and cross-entropy higher than CSN and SCE-Net.
 """
 
 from experiments.reproduction.above import Above

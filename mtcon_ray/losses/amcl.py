@@ -116,7 +116,10 @@ def amcl(
     >>> round(loss.item(), 4)  # twice -1 / tau(z, z): its score is 1
     -3.7182
     """
-    adaptive = Adaptive(temperature_net, beta, tau_min, tau_max, top_k, form, off_diagonal)
+    bounds = {"tau_min": tau_min, "tau_max": tau_max}  # errors name arguments with keywords alone
+    adaptive = Adaptive(
+        temperature_net, beta=beta, **bounds, top_k=top_k, form=form, off_diagonal=off_diagonal
+    )
     if not z_by_head:
         raise ValueError("z_by_head must hold at least one head, got none")
     queues = queue_by_head or {}

@@ -45,7 +45,14 @@ def check_folder(folder: Path, spec: RunSpec, *, resume: bool, hint: Callable[[P
     if not is_there:
         known = [entry.name for entry in paths.list_folders(among.parent)]
         raise SweepError(f"no sweep {name!r} under {among} to resume{nearest(name, known)}")
-    _check_name(folder)
+    # Runs in MLflow are found by the first event of a folder's records, so a copy and its original
+    # would write to the same runs.
+    if (begun := first_tags(folder).get("mtcon.sweep", name)) != name:
+        raise SweepError(
+            f"sweep {name!r} was begun as {begun!r} and would write to the runs of {begun!r} in "
+            f"MLflow; rename the folder to {begun}, or start a new sweep with another --name. If "
+            f"{begun} exists too, move the folder below another --root with another tracking.uri"
+        )
     check_evaluation(folder)
     _check_resumable(load_recorded(folder / paths.SPEC_FILE), spec)
 
@@ -56,20 +63,6 @@ def _lacking(folder: Path) -> str | None:
     if _has_begun(folder) and not (folder / paths.SPEC_FILE).exists():
         return paths.SPEC_FILE
     return log.name if paths.list_trials(folder) and not log.exists() else None
-
-
-def _check_name(folder: Path) -> None:
-    """Raises SweepError if the records were begun under another name.
-
-    Runs in MLflow are found by the first event of a folder's records, so a copy and its original
-    would write to the same runs.
-    """
-    if (name := first_tags(folder).get("mtcon.sweep", folder.name)) != folder.name:
-        raise SweepError(
-            f"sweep {folder.name!r} was begun as {name!r} and would write to the runs of {name!r} "
-            f"in MLflow; rename the folder to {name}, or start a new sweep with another --name. "
-            f"If {name} exists too, move the folder below another --root with another tracking.uri"
-        )
 
 
 def _check_resumable(stored: RunSpec, given: RunSpec) -> None:

@@ -79,7 +79,6 @@ class Driver:
         self._rung = Rung(self.spec.scheduler, self.num_trials, self.spec.evaluate.every)
         self._queue: list[Trial] = []  # to be trained before new trials
         self._live: dict[str, int | None] = {}  # by name: the epoch of the rung
-        self._exhausted_space = False
         self._discarded: set[str] = set()  # trials whose networks `storage.keep` has removed
 
     @property
@@ -117,7 +116,7 @@ class Driver:
     def _is_left(self) -> bool:
         """Returns True if a trial waits to be given out, or another will be suggested."""
         last = max((trial.number for trial in self.trials), default=-1)
-        is_new = last + 1 < self.num_trials and not self._exhausted_space
+        is_new = last + 1 < self.num_trials
         return bool(self._queue) or is_new or any(map(self._rung.waits, self.trials))
 
     def begin(self, *, retry_failed: bool = False) -> None:
@@ -187,14 +186,14 @@ class Driver:
     def _new_trial(self) -> Trial | None:
         trials = self.trials
         number = trials[-1].number + 1 if trials else 0
-        if number >= self.num_trials or self._exhausted_space:
+        if number >= self.num_trials:
             return None
         configuration, repeat = divmod(number, self.spec.search.repeats)
         suggest = self._suggester.configuration
         # The seeds of a configuration are trials in succession.
         params = trials[-1].params if repeat else suggest(configuration, trials)
         if params is None:
-            self._exhausted_space = True
+            self.num_trials = number  # the space is exhausted
             return None
         return self.record.start(trial_name(number), params, configuration, repeat)
 

@@ -173,8 +173,7 @@ class _Sweep:
 
     def halt(self, reason: str) -> None:
         """Asks all trials to checkpoint and end. Runs inside the handler of a signal."""
-        if not self.driver.stopping:
-            self.lifecycle.sender.hurry()
+        self.lifecycle.sender.hurry()
         if self.store:
             self.store.patience = stored.END_SECONDS
         self.driver.halt(reason)

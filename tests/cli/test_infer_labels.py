@@ -34,11 +34,6 @@ KIND = {"kind": {"a": 20, "b": 20, "c": 20}}
         ({"constant": {"a": 60}} | KIND, ("kind",), {}),
         ({"brand": {f"b{i}": 6 for i in range(21)}} | KIND, ("brand", "kind"), {}),
     ],
-    ids=[
-        "classes", "bits", "bits and classes", "one convention", "a free name", "few bits",
-        "uncertain bits", "whole", "many whole", "decimals", "titles", "constant",
-        "many classes",
-    ],
 )  # fmt: skip
 def test_kinds(columns: Mapping[str, Mapping[str, int]], tasks: Any, sets: dict[str, Any]) -> None:
     found = guess_labels(columns)

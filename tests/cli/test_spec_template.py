@@ -74,21 +74,15 @@ def rows_of(image: str = "{i}.png", splits: str = "train test", count: int = 100
     ("image", "splits", "images", "refused"),
     [
         ("{i}.png", "train test", "images", None),
-        ("{i}.png", "train train Training_ val _test", "images", None),
         ("{folder}/images/{i}.png", "train val test", "images", None),
-        ("{folder}/images/../images/{i}.png", "train val test", "images", None),
-        ("{folder}/link/{i}.png", "train val test", "images", None),
         ("images/{i}.png", "train val test", "images.tar", None),
         ("{folder}/images/{i}.png", "train val test", "images.tar", "must name files in"),
         ("/elsewhere/{i}.png", "train val test", "images", "must name files inside"),
         ("{i}.PNG", "train val test", "images", "exists as '0.png'"),
-        ("{i}.png", "train val test", "images.zip", "must be a folder or end in .tar"),
     ],
 )
 def test_its_spec(folder: Path, image: str, splits: str, images: str, refused: str | None) -> None:
     """Nothing is written if `validate` would refuse it."""
-    (folder / "link").symlink_to(folder / "images")
-    (folder / "images.zip").write_bytes(b"PK")
     pack(folder / "images", folder / "images.tar", "images")
     result = run_init(folder, rows_of(image.replace("{folder}", str(folder)), splits), images)
     assert result.exit_code == (2 if refused else 0), result.output

@@ -9,6 +9,9 @@ from experiments.ccn_table1 import OWN_DATA
 from experiments.reproduction.budgets import BUDGETS
 from experiments.reproduction.cells import SYSTEMS, Cell, Setting
 from experiments.reproduction.data import DATA_SETS, DataChoice, MissingImagesError, subset
+from experiments.reproduction.experiment import Trained
+from experiments.reproduction.running import VIEWS_NOTE, disclosures
+from mtcon_ray.comparison.row import Row
 from mtcon_ray.spec.recipes import RECIPES
 from tests.experiments.pretended import setting
 from tests.some import some
@@ -80,6 +83,9 @@ def test_photographs_are_read_in_part(tmp_path: Path) -> None:
     assert subset(shoes, 700, tmp_path / "subsets") == shoes
     whole = setting(tmp_path, "small", only="photos").source("zappos50k").data
     assert whole["csv"] == str(shoes)
+    cell, row = Cell("zappos50k", "simclr"), Row("simclr", None)
+    source = setting(tmp_path, only="photos").source("zappos50k")
+    assert disclosures({cell: Trained(cell, source, row)}) == [VIEWS_NOTE]
 
 
 @pytest.mark.parametrize("name", DATA_SETS)

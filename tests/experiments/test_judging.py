@@ -41,18 +41,14 @@ def test_answers_and_the_differences_behind_them(tmp_path: Path) -> None:
     assert last.why == "SCE-Net: diverged\nin step 3"
 
 
-@pytest.mark.parametrize(
-    ("beyond", "answer"), [(-0.1, "cannot be decided here"), (0.1, "undecided")]
-)
-def test_a_printed_difference_that_the_design_does_not_detect(
-    beyond: float, answer: str, tmp_path: Path
-) -> None:
+@pytest.mark.parametrize(("more", "answer"), [(-0.1, "cannot be decided here"), (0.1, "undecided")])
+def test_a_difference_too_small_to_detect(more: float, answer: str, tmp_path: Path) -> None:
     """In points above or below the detectable distance from the margin."""
     where, close = setting(tmp_path, "small"), {GOOD: [0.5, 0.52, 0.51], POOR: [0.51, 0.5, 0.52]}
     trained = all_trained(where, list(close), close)
     (found,) = judge(where, trained, [Claim(GOOD, POOR, "category", margin=0.01)])
     smallest = float(found.detectable.removesuffix(" points"))
-    claim = Claim(GOOD, POOR, "category", 1 + smallest + beyond, margin=0.01)
+    claim = Claim(GOOD, POOR, "category", 1 + smallest + more, margin=0.01)
     assert [each.answer for each in judge(where, trained, [claim])] == [answer]
 
 

@@ -74,6 +74,7 @@ def test_pooled_claims_are_the_mean_gains_of_the_abstracts(tmp_path: Path) -> No
         assert verdicts[0].label.count(",") == num_labels - 1
         assert verdicts[0].detectable.endswith(" points")
         assert all(verdict.ours for verdict in verdicts)
+        assert len({(v.claim, v.label) for v in verdicts}) == len(verdicts)
         are_held_out = {verdict.answer for verdict in verdicts} == {"not comparable"}
         assert are_held_out == (name == "mtcon_table1")
     assert setting(tmp_path, "paper").budget.is_pretrained
@@ -112,9 +113,7 @@ def test_seeds_of_a_system_with_a_failed_seed_are_not_paired(tmp_path: Path) -> 
     assert answers["MultiSupCon_0.5 above SupCon in macro F1"] != "not testable here"
 
 
-def test_weights_of_labels_with_other_classes_than_the_paper_s_are_not_compared(
-    tmp_path: Path,
-) -> None:
+def test_weights_of_labels_with_other_classes_are_not_compared(tmp_path: Path) -> None:
     where, found = setting(tmp_path, "small"), table("mscon_table1")
     done, cell = all_trained(where, found.cells(), {}), Cell("zappos50k", "mtcon")
     done[cell] = trained(where, cell, [0.5, 0.6, 0.7], weights={"texture": 1.2, "colour": 0.8})

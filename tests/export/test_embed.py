@@ -3,9 +3,10 @@
 import json
 import math
 import re
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
-from unittest.mock import Mock
+from unittest.mock import Mock, patch
 
 import numpy as np
 import pandas as pd
@@ -115,7 +116,9 @@ def test_tables_and_specs_name_images_too(root: Path, tmp_path: Path) -> None:
     assert "images: must be a path of this machine" in told
     assert not none.exists()
     (tmp_path / "s.yaml").write_text(json.dumps({**specs.TINY, "version": 1, "name": "more"}))
-    run(root, "embed", "one", tmp_path / "s.yaml", "--to", file)
+    with patch.object(embed, "ThreadPoolExecutor", wraps=ThreadPoolExecutor) as pool:
+        run(root, "embed", "one", tmp_path / "s.yaml", "--to", file)
+    assert {call.args for call in pool.call_args_list} == {(1,)}, "a thread draws synthetic images"
     assert pq.read_table(file)["path"].to_pylist() == [str(i) for i in range(120)]
 
 

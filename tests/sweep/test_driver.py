@@ -154,6 +154,15 @@ def test_no_more_trials_at_a_time_than_asked_for_and_none_after_a_stop(tmp_path:
     assert {trial.status for trial in driver.trials} == {Status.INTERRUPTED}
 
 
+def test_a_sweep_ends_when_its_space_is_exhausted(tmp_path: Path) -> None:
+    space = {"method.temperature": {"uniform": [0.3, 0.30000000000000004]}}  # two numbers
+    driver = Simulation(tmp_path, some_spec(space=space, sampler="random", num_trials=3)).driver()
+    while task := driver.next():
+        driver.ended(task.trial, Status.FAILED, "it diverged")
+    assert len(driver.trials) < 3
+    assert driver.is_over
+
+
 def test_reports_of_recorded_epochs_and_after_the_end_change_nothing(tmp_path: Path) -> None:
     driver = Simulation(tmp_path / "a", some_spec(2)).driver()
     name = some(driver.next()).trial
@@ -196,9 +205,7 @@ def test_a_process_lost_after_the_last_epoch_or_at_a_rung_loses_nothing(tmp_path
     assert some(halved.next()).trial == "trial-0001"
 
 
-def test_a_survivor_lost_before_its_next_probe_is_tried_again_as_often_as_others(
-    tmp_path: Path,
-) -> None:
+def test_a_survivor_lost_before_its_next_probe_fails_in_the_end(tmp_path: Path) -> None:
     driver = Simulation(tmp_path, some_spec(6, scheduler="halving")).driver()
     for place in range(driver.num_trials):
         trial = some(driver.next()).trial

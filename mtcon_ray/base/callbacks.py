@@ -38,11 +38,8 @@ class Callbacks:
     def on_suggest(self, trial: str, params: Mapping[str, Any]) -> None:
         """Called when a trial starts, or continues after a resume."""
 
-    def on_known(
-        self, trial: str, params: Mapping[str, Any], status: str, epoch: int, epochs: int,
-        value: float | None, reason: str | None,
-    ) -> None:  # fmt: skip
-        """Called for each trial of a resumed sweep. `epoch` of its `epochs` are trained."""
+    def on_known(self, trial: Any, status: str) -> None:
+        """Called for each trial of a resumed sweep, a `mtcon_ray.sweep.record.Trial`."""
 
     def on_report(self, trial: str, epoch: int, epochs: int, metrics: Mapping[str, float]) -> None:
         """Called when a trial has completed an epoch, counted from 1, of its own `epochs`."""

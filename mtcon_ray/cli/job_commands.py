@@ -109,6 +109,7 @@ def resume(name: str, overrides: tuple[str, ...], root: Path, **given: bool) -> 
     if JOB in begun and not paths.stored_url(folder):
         raise SweepError(f"a job of a cluster began sweep {name!r}; {resume_line(name, None)}")
     spec = load_recorded(folder / paths.SPEC_FILE, overrides)
+    root = paths.choose_root(paths.shown(root), spec.storage.local)
     return run(spec, root, name=name, resume=True, here=begun.get(EXECUTOR) == HERE, **given)
 
 

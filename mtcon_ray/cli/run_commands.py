@@ -125,8 +125,9 @@ def compare(
 
     session = options.session()
     compared = load_comparison(file, overrides, only)
-    first = next(iter(compared.specs.values()))
-    where = options.root_of(root, first.storage)
+    for note in compared.notes:
+        session.say(f"note: {note}", err=True)
+    where = options.root_of(root, next(iter(compared.specs.values())).storage)
     if only_plan:
         from mtcon_ray.comparison.stages import plan_stages, power_lines, stage_lines
 

@@ -1,6 +1,6 @@
 """The YAML file of a comparison: a shared base spec, the systems, their tuning, and the claims."""
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from copy import deepcopy
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, Self
@@ -8,7 +8,7 @@ from typing import Any, Literal, NamedTuple, Self
 from pydantic import Field, ValidationError, model_validator
 
 from mtcon_ray.base.metrics import slug
-from mtcon_ray.base.registry import Spec, rebuild
+from mtcon_ray.base.registry import BelowOne, Spec, rebuild
 from mtcon_ray.base.safe_yaml import read_yaml
 from mtcon_ray.comparison.tuning import MAX_TUNED, TuneSpec, Tuning, check_equal, make_tuning
 from mtcon_ray.errors import SpecError, nearest
@@ -42,7 +42,7 @@ class ClaimSpec(Spec):
     better: str = Field(description="title of the system claimed to be better")
     than: str = Field(description="title of the other system")
     label: str = Field(description="the scored label: a task, on test, or a held-out label")
-    margin: float = Field(0.0, ge=0, description="by more than this, a fraction")
+    margin: BelowOne = Field(0.0, description="by more than this, a fraction: 0.01 is a point")
 
 
 class ComparisonSpec(Spec):
@@ -58,7 +58,9 @@ class ComparisonSpec(Spec):
     claims: tuple[ClaimSpec, ...] = Field((), description="statements to decide")
 
     @model_validator(mode="after")
-    def _spaces_are_searched(self) -> Self:
+    def _parts_agree(self) -> Self:
+        if own := self.base.keys() & {"name", "method"}:
+            raise ValueError(f"base.{min(own)} must be left out: each system has its own")
         shared = self.tune.space if self.tune else {}
         for title, system in self.systems.items():
             if system.space and not (self.tune and system.tuned):
@@ -93,10 +95,11 @@ class Comparison(NamedTuple):
     specs: dict[str, run_spec.RunSpec]
     claims: tuple[ClaimSpec, ...] = ()  # claims with both systems among the specs
     tuning: Mapping[str, Tuning] = {}
+    notes: tuple[str, ...] = ()  # on overrides that some systems do not follow
 
 
 def load_comparison(
-    path: Path, overrides: Iterable[str] = (), only: Collection[str] = ()
+    path: Path, overrides: Sequence[str] = (), only: Collection[str] = ()
 ) -> Comparison:
     """Loads a comparison from YAML. Overrides `a.b=value` change the base spec of all systems.
 
@@ -135,13 +138,19 @@ def load_comparison(
     specs = {title: final for title, (final, _) in sweeps.items()}
     tuning = {title: tuned for title, (_, tuned) in sweeps.items() if tuned}
     check_equal(tuning, str(path))
-    all_sweeps = (spec for final, tuned in sweeps.values() for spec in (final, *(tuned or ())))
-    names = [spec.name for spec in all_sweeps if spec]
+    names = [s.name for final, tuned in sweeps.values() for s in (final, *(tuned or ())) if s]
     if twice := sorted({name for name in names if names.count(name) > 1}):
         raise SpecError(f"{path}: titles must differ in letters and digits, got {twice} twice")
     _check_claims(given, specs, path)
     claims = (c for c in given.claims if c.better in specs and c.than in specs)
-    return Comparison(given.name, specs, tuple(claims), tuning)
+    notes = (_kept(given, specs, override.partition("=")[0].strip()) for override in overrides)
+    return Comparison(given.name, specs, tuple(claims), tuning, tuple(filter(None, notes)))
+
+
+def _kept(given: ComparisonSpec, titles: Collection[str], place: str) -> str:
+    """Returns a note on the systems that keep their own value of an overridden field, else ""."""
+    own = [title for title in titles if place in given.systems[title].changes]
+    return f"--set {place} does not reach {str(own)[1:-1]}, whose `changes` have it" if own else ""
 
 
 def _check_claims(given: ComparisonSpec, specs: dict[str, run_spec.RunSpec], path: Path) -> None:
@@ -199,6 +208,6 @@ def _raw(given: ComparisonSpec, title: str) -> dict[str, Any]:
     name = name if name.isascii() else name.encode("punycode").decode()
     own = {"name": f"{given.name}-{name}", "method": system.method}
     raw = deepcopy({"version": 1, **given.base, **own})
-    for place, value in system.changes.items():
+    for place, value in sorted(system.changes.items(), key=lambda each: each[0].count(".")):
         run_spec.set_value(raw, place, value)
     return raw

@@ -64,7 +64,8 @@ def make_tuning(
     The space is checked at both budgets. Raises SpecError for anything invalid, with a message that
     begins with `where`.
     """
-    search = tune.search(changes)
+    limits = {k: v for k, v in (raw.get("search") or {}).items() if k not in tune.model_fields_set}
+    search = tune.search(changes) | limits
     whole = {"num_trials": tune.again or 1, "first_points": [], "scheduler": {"name": "none"}}
     short = deepcopy(dict(raw))
     set_value(short, "train.epochs", tune.epochs)

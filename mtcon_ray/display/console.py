@@ -191,13 +191,10 @@ class Console(Callbacks, AbstractContextManager["Console"]):
         self._sweep.start(trial, text, epochs, self._elapsed)
         self._log(f"{trial} started: {text}")
 
-    def on_known(
-        self, trial: str, params: Mapping[str, Any], status: str, epoch: int, epochs: int,
-        value: float | None, reason: str | None,
-    ) -> None:  # fmt: skip
+    def on_known(self, trial: Any, status: str) -> None:
         """Records the state of a trial of a resumed sweep."""
-        text = show.configuration_text(params)
-        self._sweep.trials[trial] = TrialProgress(text, epoch, epochs, value, Status(status))
+        own = trial.last_epoch, trial.epochs, trial.value, Status(status)
+        self._sweep.trials[trial.name] = TrialProgress(show.configuration_text(trial.params), *own)
 
     def on_report(self, trial: str, epoch: int, epochs: int, metrics: Mapping[str, float]) -> None:
         """Shows a completed epoch. In a log only some epochs are shown, never the last."""

@@ -28,8 +28,10 @@ from mtcon_ray.training.device import pick_autocast
 # Further files of an export.
 WEIGHTS_FILE, HEADS_FILE = "weights.safetensors", "heads.safetensors"
 MAX_CARD_BYTES = 2**26
-# The sections of a checkpoint's spec that an override may change.
+# The sections of a checkpoint's spec that an override may change, and their fields that have shaped
+# the training and change nothing here.
 CHANGEABLE = {"data", "evaluate", "resources"}
+OF_TRAINING = ("evaluate.select", "evaluate.every", "evaluate.short_probe")
 
 
 def open_checkpoint(
@@ -38,21 +40,22 @@ def open_checkpoint(
     """Returns the evaluation of a checkpoint on the data of its spec, with overrides applied.
 
     A note tells if the data differ from the training's. The encoder computes in float32. Overrides
-    read `a.b=value` and may change the sections data, evaluate and resources. Also sets torch's
-    number of threads to resources.cpus.
+    read `a.b=value` and may change the sections data, evaluate (the test evaluation) and resources.
+    Also sets torch's number of threads to resources.cpus.
 
     Raises CheckpointError if the checkpoint cannot be read, SpecError if an override is invalid,
     DataError or ResourceError if the data or a device cannot be used.
     """
     spec, network = load_network(path)
-    changed = {override.partition("=")[0].partition(".")[0]: override for override in overrides}
-    if others := changed.keys() - CHANGEABLE:
+    paths = [override.partition("=")[0].strip() for override in overrides]
+    changed = {path: path.partition(".")[0] for path in paths}
+    if others := [p for p in paths if changed[p] not in CHANGEABLE or p.startswith(OF_TRAINING)]:
         raise SpecError(
-            "--set must change a field of data, evaluate or resources here, got "
-            f"{changed[min(others)]!r}: the rest of the spec belongs to the checkpoint"
+            "--set must change a field of data, resources or the test evaluation here, got "
+            f"{others[0]}: the rest of the spec belongs to the checkpoint"
         )
     raw = dump_spec(spec)
-    if "data" in changed:
+    if "data" in changed.values():
         # Other data may lack the objective's tasks. It is not needed: the network is chosen.
         raw["search"]["objective"] = None
     spec = parse_spec(raw, overrides, where="--set")
@@ -65,7 +68,7 @@ def open_checkpoint(
         progress=callbacks.on_decode,
         on_download=callbacks.on_download,
     )
-    own = path.name != CARD_FILE and "data" not in changed
+    own = path.name != CARD_FILE and "data" not in changed.values()
     if own and dataset.fingerprint != checkpoint.load(path)["fingerprint"]:
         callbacks.on_note(
             "warning: the data have changed since the training, so test images may have been "

@@ -68,12 +68,20 @@ class Relation(ABC):
         The result is undefined for rows without a positive.
         """
 
-    @abstractmethod
     def pairs(self, z_BVD: Tensor) -> Pairs:
         """Returns the coefficients of a small batch. H is 1 if all spaces have the same.
 
-        z_BVD are the rows of a space. Only their shape and dtype count.
+        `z_BVD` gives shape, dtype and device.
         """
+        (B, V, _), degrees = z_BVD.shape, self.degrees(z_BVD[None])
+        share_HN = degrees.share_HB().repeat_interleave(V, dim=1)
+        # The sums of unit vectors are each row's weights.
+        unit_HBVN = torch.eye(B * V, dtype=z_BVD.dtype, device=z_BVD.device).view(1, B, V, -1)
+        pull_HNN = self.sums(unit_HBVN.expand(len(share_HN), -1, -1, -1)).flatten(1, 2)
+        pull_HNN = pull_HNN * (share_HN[:, :, None] + share_HN[:, None]).div_(2)
+        pull_HNN.diagonal(dim1=1, dim2=2).zero_()
+        push_HN = share_HN * degrees.weight_HB.repeat_interleave(V, dim=1)
+        return Pairs(pull_HNN, push_HN, degrees.num_valid_H(V))
 
 
 class OwnView(Relation):
@@ -86,11 +94,6 @@ class OwnView(Relation):
 
     def sums(self, x_HBVD: Tensor) -> Tensor:
         return x_HBVD.sum(dim=2, keepdim=True) - x_HBVD
-
-    def pairs(self, z_BVD: Tensor) -> Pairs:
-        B, V, _ = z_BVD.shape
-        weight_1BB = torch.eye(B, dtype=z_BVD.dtype, device=z_BVD.device)[None]
-        return pairs_of_items(weight_1BB, self.degrees(z_BVD[None]), V)
 
 
 class EqualLabel(Relation):
@@ -143,23 +146,6 @@ class EqualLabel(Relation):
         return Pairs(pull_HNN, push_HN, push_HN.sum(dim=1))
 
 
-def pairs_of_items(weight_HBB: Tensor, degrees: Degrees, num_views: int) -> Pairs:
-    """Returns the coefficients from the weights between items, 1 between views of an item.
-
-    An item without a positive must have weight 0 for every other item.
-    """
-    (H, B, _), V = weight_HBB.shape, num_views
-    N = B * V
-    share_HB = degrees.share_HB()
-    pull_HBB = (share_HB[:, :, None] + share_HB[:, None, :]).mul_(weight_HBB).div_(2)
-    pull_HNN = pull_HBB.new_empty(H, N, N)
-    pull_HNN.view(H, B, V, B, V).copy_(pull_HBB[:, :, None, :, None])
-    pull_HNN.diagonal(dim1=1, dim2=2).zero_()
-    push_HB = share_HB * degrees.weight_HB
-    push_HN = push_HB[:, :, None].expand(H, B, V).reshape(H, N)
-    return Pairs(pull_HNN, push_HN, degrees.num_valid_H(V))
-
-
 class LabelSets(Relation):
     """Positives have label sets that overlap by at least `threshold`. The weight is the overlap.
 
@@ -190,10 +176,6 @@ class LabelSets(Relation):
     def sums(self, x_HBVD: Tensor) -> Tensor:
         weight_BB, _ = self._weights(x_HBVD.dtype)
         return (weight_BB @ x_HBVD.sum(dim=2))[:, :, None] - x_HBVD
-
-    def pairs(self, z_BVD: Tensor) -> Pairs:
-        weight_BB, _ = self._weights(z_BVD.dtype)
-        return pairs_of_items(weight_BB[None], self.degrees(z_BVD[None]), z_BVD.shape[1])
 
     def _weights(self, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
         """Returns the weights, 0 for other pairs than positives, and a mask of the positives."""

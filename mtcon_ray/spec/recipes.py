@@ -70,14 +70,17 @@ RECIPES: Mapping[str, Mapping[str, Any]] = {
 def with_recipe_defaults(raw: Any) -> Any:
     """Returns a spec's plain data, with the default fields of the recipe of its published data set.
 
-    Fields present in the data are kept. A spec on other images is returned unchanged.
+    Fields present in the data are kept, also fields of an encoder without a name. A spec on other
+    images is returned unchanged.
     """
     data = raw.get("data") if isinstance(raw, dict) else None
-    kind = data.get("kind") if isinstance(data, dict) else None
-    recipe = RECIPES.get(kind, {}) if isinstance(kind, str) else {}
+    recipe = RECIPES.get(str(data.get("kind")), {}) if isinstance(data, dict) else {}
     for path in DEFAULTS:
         section, field = path.split(".")
         given = raw.get(section, {}) if path in recipe else None
         if isinstance(given, dict):
-            raw = raw | {section: {field: recipe[path], **given}}
+            value, own = recipe[path], given.get(field, recipe[path])
+            if isinstance(own, dict) and isinstance(value, dict) and "name" not in own:
+                own = value | own
+            raw = raw | {section: {**given, field: own}}
     return raw

@@ -30,11 +30,10 @@ from mtcon_ray.spec.space import with_lists
 from mtcon_ray.spec.train import TrainSpec
 from mtcon_ray.spec.views import ViewsSpec
 
-# Sections outside of a trial's configuration.
-NOT_SEARCHABLE = ("version", "name", "plugins", "search", "resources", "tracking", "storage")
-# Fields with incomparable values within a sweep, in addition to all kinds of a section. Trials must
-# have a probe at the rung of `halving`.
-NOT_COMPARABLE = {"data.tasks", "data.held_out", "seed", "evaluate.select", "evaluate.every"}
+# The sections of a trial's configuration.
+SEARCHABLE = {"data", "views", "model", "method", "train"}
+# Their fields with incomparable values within a sweep, in addition to all kinds of a section.
+NOT_COMPARABLE = {"data.tasks", "data.held_out", "data.held_out_top_k", "data.seed"}
 # A sweep without `search.scheduler` uses ASHA if it has at least this many trials.
 MIN_ASHA_TRIALS = 10
 
@@ -241,7 +240,8 @@ def with_values(spec: RunSpec, values: Mapping[str, Any]) -> RunSpec:
     # Only changed sections are validated again: a spec is checked with each listed value.
     changed = {path.partition(".")[0] for path in values if "." in path}
     raw = dict(spec) | spec.model_dump(mode="json", by_alias=True, include=changed)
-    for path, value in values.items():
+    # A section comes before its fields, which it would replace.
+    for path, value in sorted(values.items(), key=lambda each: each[0].count(".")):
         set_value(raw, path, value)
     return _validated(raw)
 
@@ -269,7 +269,7 @@ def check_space(spec: RunSpec, where: str = "spec") -> None:
     fixed |= {".".join(map(str, (*place, choice.key))) for place, choice in kinds}
     for path, dimension in spec.search.space.items():
         place = f"{where}: search.space.{path}"
-        if path in fixed or path.split(".")[0] in NOT_SEARCHABLE:
+        if path in fixed or path.split(".")[0] in RunSpec.model_fields.keys() - SEARCHABLE:
             raise SpecError(
                 f"{place} must not be searched, because trials that differ in it cannot be "
                 "compared; `mtcon-ray compare` trains each choice under one budget, and "

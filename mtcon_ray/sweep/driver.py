@@ -148,10 +148,7 @@ class Driver:
         status = trial.status
         if trial.is_open:
             status = Status.WAITING if self._rung.waits(trial) else Status.INTERRUPTED
-        self.callbacks.on_known(
-            trial.name, trial.params, status.name, trial.last_epoch, trial.epochs, trial.value,
-            trial.reason,
-        )  # fmt: skip
+        self.callbacks.on_known(trial, status.name)
 
     def next(self) -> Task | None:
         """Returns the next trial to train, or None if none can begin now (see `is_over`).

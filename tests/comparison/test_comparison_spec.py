@@ -47,6 +47,8 @@ def test_a_claim_names_systems_and_a_label(load: Load) -> None:
         ("MTCon", "SupCon, colour", "shape", 0.01),
     ]
     assert load(only=["MTCon"], **sections, claims=given).claims == ()
+    (note,) = load("train.lr=0.2", **FEW).notes
+    assert note == "--set train.lr does not reach 'SupCon, colour', whose `changes` have it"
 
 
 @pytest.mark.parametrize(
@@ -60,6 +62,7 @@ def test_a_claim_names_systems_and_a_label(load: Load) -> None:
             {"claims": [CLAIM, {**CLAIM, "better": "MTCom"}]},
             r"claims\.1\.better must name a system, got 'MTCom'; did you mean 'MTCon'\?",
         ),
+        ({"claims": [{**CLAIM, "margin": 1}]}, "claims.0.margin must be less than 1, got 1"),
         ({"claims": [{**CLAIM, "than": "MTCon"}]}, "must name two systems, got 'MTCon' twice"),
         (
             {"claims": [{**CLAIM, "label": "shap"}]},

@@ -72,6 +72,8 @@ def test_each_tuned_system_has_its_sweeps(load: Load) -> None:
     assert listed.tuning["MTCon"].first.search.space[LR].values == (0.2,)
     assert listed.specs["MTCon"].search.repeats == 4
     assert LR not in load("train.lr=0.3", **FEW).tuning["MTCon"].first.search.space
+    limited = load("search.max_failures=7", **FEW).tuning["MTCon"]
+    assert {limited.first.search.max_failures, some(limited.again).search.max_failures} == {7}
 
 
 def test_a_system_adds_replaces_and_removes_searched_fields(load: Load) -> None:
@@ -82,8 +84,8 @@ def test_a_system_adds_replaces_and_removes_searched_fields(load: Load) -> None:
     assert search.first_points == ({LR: 0.2},)
     given = load("train.lr=0.3", **FEW).tuning["XEnt"].first
     assert (list(given.search.space), given.train.lr) == ([CROP, "train.momentum"], 0.3)
-    given = load("method.temperature=0.1", **FEW).tuning["XEnt"].first
-    assert list(given.search.space) == [LR, CROP, "train.momentum"]
+    with pytest.raises(SpecError, match=r"base\.method must be left out: each system has"):
+        load("method.temperature=0.1", **FEW)
     own = {"A": {"method": "mtcon", "space": {LR: {"grid": [0.1, 0.2, 0.3, 0.4, 0.5, 0.6]}}}}
     few = {**FEW, "tune": without(space={}, first_points=[], again=1), "systems": own}
     assert load("train.lr=0.3", **few).tuning["A"].first.search.num_configurations == 1

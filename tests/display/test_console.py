@@ -13,6 +13,7 @@ import click
 import pytest
 
 from mtcon_ray.display.console import Console, Terminal, drop_unwritten, say
+from mtcon_ray.sweep.record import Trial
 from tests.processes import REPOSITORY, run
 from tests.recorded import plan_with
 
@@ -102,8 +103,9 @@ def test_plain_lines_of_preparations_and_of_a_resumed_sweep(clock: SimpleNamespa
         clock.now = 3725
         console.on_start("s-1", Path("/s"), plan)
         params = {"method.temperature": 0.3, "data.tasks": ["a b", "c\n\x1b[2J"]}
-        console.on_known("trial-0000", params, "FAILED", 2, 4, 0.3, "Error: one\n  two")
-        console.on_known("trial-0001", {}, "WAITING", 2, 4, None, None)
+        failed = Trial("trial-0000", 0, params, 0, 4, last_epoch=2, values={2: 0.3})
+        console.on_known(failed, "FAILED")
+        console.on_known(Trial("trial-0001", 1, {}, 0, 4, last_epoch=2), "WAITING")
         console.on_suggest("trial-0002", {"train.epochs": 8})
         clock.now += 60
         console.on_report("trial-0002", 7, 8, {"loss": 2.0})

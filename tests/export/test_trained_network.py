@@ -47,9 +47,9 @@ def test_checkpoint_is_measured_again_also_on_other_labels(spec: RunSpec, tmp_pa
     accuracies = {name for name in values if "/accuracy/" in name}
     assert accuracies == {"test/accuracy/colour", "heldout/accuracy/mark"}
     assert result.status == "FINISHED"
-    other = ["model.head_dim=4"]
-    with pytest.raises(SpecError, match="belongs to the checkpoint"):
-        evaluate_checkpoint(best, root=tmp_path, overrides=other, callbacks=Callbacks())
+    for path in ("model.head_dim", "evaluate.select"):
+        with pytest.raises(SpecError, match=f"got {path}: .* belongs to the checkpoint"):
+            evaluate_checkpoint(best, root=tmp_path, overrides=[f"{path}=4"], callbacks=told)
 
 
 def test_a_checkpoint_does_not_need_the_weights_that_its_training_started_from(

@@ -22,8 +22,6 @@ method: {name: mtcon, temperature_by_task: {shape: 0.0000001}}
     method.temperature_by_task.shape must be greater than or equal to 0.000001, got
 model: {encoder: resnet34}
     unknown name 'resnet34'; write model.encoder: {name: torchvision, model: resnet34}
-method: {name: supcon, task: shape, tasks: [shape]}
-    method.tasks: unknown key; did you mean 'task'?
 method: {name: mtcon, ema: 0.99}
     method.ema: unknown key; did you mean 'train.ema'?
 method: {name: mtcn}
@@ -54,8 +52,6 @@ train: {lr: .nan}
     train.lr must be a finite number, got nan
 train: {compile: graph}
     must be 'none' or 'graphs', got 'graph'
-train: {lr_schedule: cosin}
-    train.lr_schedule.name: unknown name 'cosin'; did you mean 'cosine'?
 train: {optimizer: {eps: 0.1}}
     train.optimizer.eps: unknown key; it belongs to name 'adam' or 'adamw'
 train: {momentum: 0, optimizer: {name: sgd, nesterov: true}}
@@ -84,8 +80,6 @@ train: {weight_deca: 3}
     did you mean 'weight_decay'?
 lr: 3
     lr: unknown key; did you mean 'train.lr' or 'evaluate.
-model: {encoder: {name: vit, stages: 3}}
-    stages: unknown key; it belongs to name 'resnet18'
 qqq: 3
     qqq: unknown key; known: data, evaluate,
 systems: {}
@@ -97,20 +91,16 @@ search: {space: {train.lr: {log_uniform: [0.1, 1]}}}
     lr.log_uniform: unknown key; write {loguniform: [low, high]}, {uniform: [low, high]}, {int: [low
 search: {space: {train.lr: [0.1, 0.5]}}
     search.space.train.lr must be one of {loguniform: [low, high]}, {uniform: [low, high]}, {int:
-search: {space: {train.lr: {grid: [{a: 1}]}}}
-    grid.0: a value must be a finite number, a text, true, false, null
 search: {space: {method.temprature: {uniform: [0.1, 1]}}}
     temprature: the field refuses 0.1 of uniform: method.temprature: unknown key; did you mean 'temp
-search: {space: {resources.gpus: {choice: [0, 1]}}}
-    resources.gpus must not be searched
 search: {space: {method.name: {choice: [mtcon, simclr]}}}
     method.name must not be searched, because trials that differ in it cannot be compared
-search: {space: {seed: {grid: [0, 1]}}}
-    seed must not be searched
-search: {space: {evaluate.probe.solver: {choice: [sgd]}}}
-    probe.solver must not be searched
+search: {space: {data.seed: {grid: [0, 1]}}}
+    data.seed must not be searched
 search: {space: {evaluate.every: {choice: [1, 2]}}}
     every must not be searched
+search: {num_trials: 1, first_points: [{seed: 1}, {seed: 2}], space: {seed: {int: [1, 2]}}}
+    search.num_trials must be at least 2, its first_points
 evaluate: {metrics: [{}]}
     evaluate.metrics.0.name: is required
 search: {space: {views.crop_scale: {grid: [[0.2, 0.1]]}}}

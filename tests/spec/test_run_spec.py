@@ -90,6 +90,8 @@ def test_a_trial_has_its_values_its_seed_and_no_search() -> None:
     trial = spec.trial({"train.lr": 0.3, "data.label_noise.shape": 0.5}, repeat=2)
     assert (trial.train.lr, trial.seed, trial.search.space) == (0.3, 7, {})
     assert trial.data.label_noise == {"shape": 0.5}
+    trial = spec.trial({"train.optimizer.beta2": 0.9, "train.optimizer": "adam"})
+    assert trial.train.optimizer.model_dump()["beta2"] == 0.9, "not replaced by its section"
     lists = {
         "views.crop_scale": {"grid": [[0.2, 1.0], [0.5, 1]]},
         "views.mean": {"choice": [[0.4, 0.4, 0.5]]},

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
-from unittest.mock import Mock
+from unittest.mock import Mock, patch
 
 import pytest
 import torch
@@ -175,7 +175,11 @@ def test_commands_begin_continue_read_and_remove_a_sweep_in_a_store(
     assert "shoes-1 ended" in accepted(*words).output
     for again in (words, ("resume", here)):
         assert "shoes-1 has ended already" in accepted(*again).output
-    folder = sweep_folder(choose_root(URL, spec.storage.local), "shoes-1")
+    root = choose_root(URL, spec.storage.local)
+    with patch("mtcon_ray.cli.job_commands.run", return_value=0) as resumed:
+        accepted("resume", here)
+    assert resumed.call_args.args[1] == root
+    folder = sweep_folder(root, "shoes-1")
     winner = load_sweep(folder).required_winner().name
     (kept,) = (name for name in store.names() if "/model-" in name)
     assert winner in kept

@@ -104,7 +104,10 @@ def test_size_encoder_and_batch_are_those_of_the_paper(kind: str) -> None:
     usual = RunSpec(name="x")
     assert (spec.train.epochs, spec.train.lr) == (usual.train.epochs, usual.train.lr)
     assert parse_spec(dump_spec(spec)) == spec
-    whole = with_values(parse_spec({"name": "x", "data": dict(spec.data)}), RECIPES[kind])
+    data = {"name": "x", "data": dict(spec.data)}
+    part = parse_spec({**data, "model": {"encoder": {"weights": None}}}).model.encoder
+    assert part.name == RECIPES[kind]["model.encoder"]["name"]
+    whole = with_values(parse_spec(data), RECIPES[kind])
     assert whole.views.size == PAPERS[kind][0]
 
 

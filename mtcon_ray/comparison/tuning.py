@@ -15,7 +15,7 @@ from mtcon_ray.base.status import Status
 from mtcon_ray.errors import MtconError, SpecError
 from mtcon_ray.records.results import Configuration, SweepResults, by_configuration
 from mtcon_ray.spec.run_spec import RunSpec, parse_spec, set_value, with_values
-from mtcon_ray.spec.search import SearchSpec
+from mtcon_ray.spec.search import LIMITS, SearchSpec
 from mtcon_ray.spec.space import Dimension, Point
 
 # Listed values, and configurations, of all systems. Every value and configuration is checked.
@@ -64,8 +64,8 @@ def make_tuning(
     The space is checked at both budgets. Raises SpecError for anything invalid, with a message that
     begins with `where`.
     """
-    limits = {k: v for k, v in (raw.get("search") or {}).items() if k not in tune.model_fields_set}
-    search = tune.search(changes) | limits
+    limits = (raw.get("search") or {}).keys() & {*LIMITS} - tune.model_fields_set
+    search = tune.search(changes) | {name: raw["search"][name] for name in limits}
     whole = {"num_trials": tune.again or 1, "first_points": [], "scheduler": {"name": "none"}}
     short = deepcopy(dict(raw))
     set_value(short, "train.epochs", tune.epochs)

@@ -149,7 +149,9 @@ def load_comparison(
 
 def _kept(given: ComparisonSpec, titles: Collection[str], place: str) -> str:
     """Returns a note on the systems that keep their own value of an overridden field, else ""."""
-    own = [title for title in titles if place in given.systems[title].changes]
+    changed = {title: [f"{each}." for each in given.systems[title].changes] for title in titles}
+    ends = f"{place}."
+    own = [t for t in titles if any(c.startswith(ends) or ends.startswith(c) for c in changed[t])]
     return f"--set {place} does not reach {str(own)[1:-1]}, whose `changes` have it" if own else ""
 
 

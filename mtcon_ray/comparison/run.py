@@ -17,15 +17,14 @@ from mtcon_ray.comparison.summary import write_tables
 from mtcon_ray.comparison.tuning import again_spec
 from mtcon_ray.errors import MtconError
 from mtcon_ray.records.event_log import first_event
-from mtcon_ray.records.folder import changes
+from mtcon_ray.records.folder import FREE_ON_RESUME, changes
 from mtcon_ray.records.results import SweepResults, load_sweep
 from mtcon_ray.records.stored import fetch_sweep, fetch_trials, has_sweep
 from mtcon_ray.spec.run_spec import RunSpec, with_values
 from mtcon_ray.sweep.run import run_sweep
 
-# Fields in which a finished sweep may differ. A resume may change more fields: an unfinished sweep
-# with a higher limit continues.
-FREE = ("resources", "search.max_concurrent")
+# Fields in which a finished sweep may differ: resources and the limits of search.
+FREE = ("resources", *(field for field in FREE_ON_RESUME if field.startswith("search.")))
 
 # Trains a sweep, or loads it if it is over. The text names it to the user.
 Train = Callable[[RunSpec, str], SweepResults]

@@ -31,7 +31,7 @@ MAX_CARD_BYTES = 2**26
 # The sections of a checkpoint's spec that an override may change, and their fields that have shaped
 # the training and change nothing here.
 CHANGEABLE = {"data", "evaluate", "resources"}
-OF_TRAINING = ("evaluate.select", "evaluate.every", "evaluate.short_probe")
+OF_TRAINING = ("evaluate=", "evaluate.select", "evaluate.every", "evaluate.short_probe")
 
 
 def open_checkpoint(
@@ -48,14 +48,15 @@ def open_checkpoint(
     """
     spec, network = load_network(path)
     paths = [override.partition("=")[0].strip() for override in overrides]
-    changed = {path: path.partition(".")[0] for path in paths}
-    if others := [p for p in paths if changed[p] not in CHANGEABLE or p.startswith(OF_TRAINING)]:
+    changed = {path.partition(".")[0] for path in paths}
+    of_training = [path for path in paths if f"{path}=".startswith(OF_TRAINING)]
+    if others := [*changed - CHANGEABLE, *of_training]:
         raise SpecError(
-            "--set must change a field of data, resources or the test evaluation here, got "
+            "--set must change fields of data, resources or the test evaluation here, got "
             f"{others[0]}: the rest of the spec belongs to the checkpoint"
         )
     raw = dump_spec(spec)
-    if "data" in changed.values():
+    if "data" in changed:
         # Other data may lack the objective's tasks. It is not needed: the network is chosen.
         raw["search"]["objective"] = None
     spec = parse_spec(raw, overrides, where="--set")
@@ -68,7 +69,7 @@ def open_checkpoint(
         progress=callbacks.on_decode,
         on_download=callbacks.on_download,
     )
-    own = path.name != CARD_FILE and "data" not in changed.values()
+    own = path.name != CARD_FILE and "data" not in changed
     if own and dataset.fingerprint != checkpoint.load(path)["fingerprint"]:
         callbacks.on_note(
             "warning: the data have changed since the training, so test images may have been "

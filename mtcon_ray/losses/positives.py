@@ -74,13 +74,14 @@ class Relation(ABC):
         `z_BVD` gives shape, dtype and device.
         """
         (B, V, _), degrees = z_BVD.shape, self.degrees(z_BVD[None])
-        share_HN = degrees.share_HB().repeat_interleave(V, dim=1)
-        # The sums of unit vectors are each row's weights.
-        unit_HBVN = torch.eye(B * V, dtype=z_BVD.dtype, device=z_BVD.device).view(1, B, V, -1)
-        pull_HNN = self.sums(unit_HBVN.expand(len(share_HN), -1, -1, -1)).flatten(1, 2)
-        pull_HNN = pull_HNN * (share_HN[:, :, None] + share_HN[:, None]).div_(2)
+        unit_1BB = torch.eye(B, dtype=z_BVD.dtype, device=z_BVD.device)[None]
+        # The sums of unit vectors are the weights between items. It is 1 between views of an item.
+        weight_HBB = self.sums(unit_1BB[:, :, None])[:, :, 0] + unit_1BB
+        share_HB = degrees.share_HB()
+        pull_HBB = (share_HB[:, :, None] + share_HB[:, None]).mul_(weight_HBB).div_(2)
+        pull_HNN = pull_HBB.repeat_interleave(V, dim=1).repeat_interleave(V, dim=2)
         pull_HNN.diagonal(dim1=1, dim2=2).zero_()
-        push_HN = share_HN * degrees.weight_HB.repeat_interleave(V, dim=1)
+        push_HN = (share_HB * degrees.weight_HB).repeat_interleave(V, dim=1)
         return Pairs(pull_HNN, push_HN, degrees.num_valid_H(V))
 
 

@@ -144,7 +144,7 @@ class ResNetSpec(WeightsSpec):
         if self.weights is not None and self.is_name(self.weights) and self.stem == "small":
             raise ValueError(
                 f"stem must be imagenet where weights is {self.weights}, got small; "
-                "drop weights, or name a state-dict file of a network with the small stem"
+                "set weights: null, or name a state-dict file of a network with the small stem"
             )
         return self
 

@@ -114,15 +114,13 @@ class SearchSpec(Spec):
                 )
 
     def check_limit(self) -> None:
-        """Raises ValueError if num_trials is above a grid's trials, or below the first_points."""
+        """Raises ValueError if num_trials is above the trials of a grid, or of no space."""
         whole, is_listed = self.num_configurations, self.sampler == "grid" or not self.space
         if is_listed and self.num_trials is not None and self.num_trials > whole:
             raise ValueError(
                 f"search.num_trials must be at most {whole:,}, the combinations of search.space, "
                 f"got {self.num_trials:,}; leave it out, or give the space more values"
             )
-        if (points := len(self.first_points)) > whole:
-            raise ValueError(f"search.num_trials must be at least {points}, its first_points")
 
     @property
     def weights(self) -> dict[str, float] | None:

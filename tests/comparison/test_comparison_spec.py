@@ -47,8 +47,8 @@ def test_a_claim_names_systems_and_a_label(load: Load) -> None:
         ("MTCon", "SupCon, colour", "shape", 0.01),
     ]
     assert load(only=["MTCon"], **sections, claims=given).claims == ()
-    (note,) = load("train.lr=0.2", **FEW).notes
-    assert note == "--set train.lr does not reach 'SupCon, colour', whose `changes` have it"
+    (note,) = load("train={lr: 0.2}", "train.epochs=6", **FEW).notes
+    assert note == "--set train does not reach 'SupCon, colour', whose `changes` have it"
 
 
 @pytest.mark.parametrize(

@@ -72,8 +72,9 @@ def test_each_tuned_system_has_its_sweeps(load: Load) -> None:
     assert listed.tuning["MTCon"].first.search.space[LR].values == (0.2,)
     assert listed.specs["MTCon"].search.repeats == 4
     assert LR not in load("train.lr=0.3", **FEW).tuning["MTCon"].first.search.space
-    limited = load("search.max_failures=7", **FEW).tuning["MTCon"]
-    assert {limited.first.search.max_failures, some(limited.again).search.max_failures} == {7}
+    limits = load("search={max_failures: 7, max_hours: 9}", "tune.max_hours=3", **FEW)
+    for search in (spec.search for spec in limits.tuning["MTCon"] if spec):
+        assert (search.max_failures, search.max_hours) == (7, 3)
 
 
 def test_a_system_adds_replaces_and_removes_searched_fields(load: Load) -> None:

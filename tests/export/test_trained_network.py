@@ -47,8 +47,8 @@ def test_checkpoint_is_measured_again_also_on_other_labels(spec: RunSpec, tmp_pa
     accuracies = {name for name in values if "/accuracy/" in name}
     assert accuracies == {"test/accuracy/colour", "heldout/accuracy/mark"}
     assert result.status == "FINISHED"
-    for path in ("model.head_dim", "evaluate.select"):
-        with pytest.raises(SpecError, match=f"got {path}: .* belongs to the checkpoint"):
+    for path, part in {"model.head_dim": "model", "evaluate.every": "evaluate.every"}.items():
+        with pytest.raises(SpecError, match=f"got {part}: .* belongs to the checkpoint"):
             evaluate_checkpoint(best, root=tmp_path, overrides=[f"{path}=4"], callbacks=told)
 
 

@@ -99,8 +99,6 @@ search: {space: {data.seed: {grid: [0, 1]}}}
     data.seed must not be searched
 search: {space: {evaluate.every: {choice: [1, 2]}}}
     every must not be searched
-search: {num_trials: 1, first_points: [{seed: 1}, {seed: 2}], space: {seed: {int: [1, 2]}}}
-    search.num_trials must be at least 2, its first_points
 evaluate: {metrics: [{}]}
     evaluate.metrics.0.name: is required
 search: {space: {views.crop_scale: {grid: [[0.2, 0.1]]}}}

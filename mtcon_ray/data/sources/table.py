@@ -20,7 +20,6 @@ from mtcon_ray.data.image_files import ImageFiles, leads_outside
 from mtcon_ray.data.labels import LabelTable
 from mtcon_ray.data.sources.files import FilesSource, evenly
 from mtcon_ray.errors import DataError
-from mtcon_ray.spec.data.base import SPLIT_FRACTIONS
 from mtcon_ray.spec.data.own import SEPARATORS, SPLIT_COLUMN, TableSpec
 
 # Bounds on the cost of a hint: each file takes a system call, slow on network file systems.
@@ -96,10 +95,10 @@ class TableSource(FilesSource):
         """Returns each item's split, int8 [N], and the origin of the splits in words."""
         spec, table, column = self.spec, self.table, self.spec.split_column
         if column is not None and (column != SPLIT_COLUMN or column in table.columns):
-            if spec.stratify or spec.split_fractions != SPLIT_FRACTIONS:
+            if spec.stratify:
                 raise DataError(
-                    "data.stratify and split_fractions must go with a random split, got column "
-                    f"{column!r} of {table.path}; set data.split_column: null, or leave them out"
+                    f"data.stratify must go with a random split, got column {column!r} of "
+                    f"{table.path}; set data.split_column: null, or leave data.stratify out"
                 )
             return splits.named_split(table, column), f"column {column!r}"
         words, groups = f"drawn at random from seed {spec.seed}", self.groups
@@ -127,8 +126,8 @@ class TableSource(FilesSource):
         names, group, found = Column.of(self.names), self.spec.group_column, []
         near = {name for name in self.table.columns if name.lower() == SPLIT_COLUMN}
         if self.spec.split_column == SPLIT_COLUMN and near and SPLIT_COLUMN not in near:
-            told = f"column {min(near)!r} is not read; if it has the splits, set data.split_column"
-            found.append(f"the splits are drawn at random: {told}")
+            told = f"name column {min(near)!r} in data.split_column, if it has the splits"
+            found.append(f"the splits are drawn at random; {told}")
         if repeats := len(names) - len(names.texts):
             row = np.delete(np.arange(len(names)), np.unique(names.codes, return_index=True)[1])[0]
             found.append(

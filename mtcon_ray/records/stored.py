@@ -300,7 +300,7 @@ def summaries(root: Path, name: str | None = None) -> Path:
 def find_network(name: str, root: Path) -> tuple[Path, SweepResults | None]:
     """Returns the checkpoint of a sweep's winner, or at a path, and any sweep.
 
-    Of an exported folder returns its model.json, unless a sweep has the folder's name.
+    For an exported folder it returns the folder's model.json, unless a sweep has this name.
 
     Raises SweepError for an unknown name, MtconError if a sweep has no winner yet.
     """

@@ -1,13 +1,16 @@
 """A comparison's YAML: one base, a method per system, and checks before the first training."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from mtcon_ray.errors import SpecError
+from tests.cli.conftest import accepted
 from tests.comparison.conftest import Load
 
-SUPCON = {"method": {"name": "supcon", "task": "colour"}, "changes": {"train.lr": 0.05}}
+SECTION = {"model.head_dim": 16, "model": {"encoder": "small"}}  # it comes before its field
+SUPCON = {"method": {"name": "supcon", "task": "colour"}, "changes": {"train.lr": 0.05, **SECTION}}
 FEW: dict[str, Any] = {
     "version": 1,
     "base": {"data": {"kind": "synthetic"}, "train": {"epochs": 4}},
@@ -25,7 +28,7 @@ def test_every_system_is_a_sweep_over_its_seeds(load: Load) -> None:
     assert first.scheduler.name == "none"
     assert (first.train.epochs, second.train.epochs) == (6, 6)
     assert (first.train.lr, second.train.lr) == (0.2, 0.05)
-    assert second.method.name == "supcon"
+    assert (second.method.name, second.model.head_dim) == ("supcon", 16)
     assert first.data == second.data
 
 
@@ -47,8 +50,13 @@ def test_a_claim_names_systems_and_a_label(load: Load) -> None:
         ("MTCon", "SupCon, colour", "shape", 0.01),
     ]
     assert load(only=["MTCon"], **sections, claims=given).claims == ()
-    (note,) = load("train={lr: 0.2}", "train.epochs=6", **FEW).notes
-    assert note == "--set train does not reach 'SupCon, colour', whose `changes` have it"
+
+
+def test_a_setting_that_does_not_reach_a_system_is_told(load: Load, tmp_path: Path) -> None:
+    load(**FEW)
+    given = ("--set", "train={lr: 0.2}", "--set", "train.epochs=6", "--root", tmp_path)
+    told = accepted("compare", tmp_path / "few.yaml", "--plan", *given).stderr
+    assert told == "note: --set train does not reach 'SupCon, colour', whose `changes` have it\n"
 
 
 @pytest.mark.parametrize(

@@ -150,7 +150,7 @@ def test_a_finished_comparison_needs_no_resources(load: Load, tmp_path: Path) ->
         rows, _ = run_comparison(comparison, root=root, watch=Mock(return_value=GO))
         return [len(row.finished) for row in rows]
 
-    assert compared() == [1, 1]
+    assert compared() == compared(load("search.max_failures=7", **sections)) == [1, 1]
     for spec in (comparison.specs["B"], again, comparison.specs["A"]):
         log = event_file(sweep_folder(root, spec.name))
         log.rename(log.with_suffix(".away"))

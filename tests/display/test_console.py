@@ -103,14 +103,15 @@ def test_plain_lines_of_preparations_and_of_a_resumed_sweep(clock: SimpleNamespa
         clock.now = 3725
         console.on_start("s-1", Path("/s"), plan)
         params = {"method.temperature": 0.3, "data.tasks": ["a b", "c\n\x1b[2J"]}
-        failed = Trial("trial-0000", 0, params, 0, 4, last_epoch=2, values={2: 0.3})
-        console.on_known(failed, "FAILED")
+        finished = Trial("trial-0000", 0, params, 0, 4, last_epoch=4, values={4: 0.6})
+        console.on_known(finished, "FINISHED")
         console.on_known(Trial("trial-0001", 1, {}, 0, 4, last_epoch=2), "WAITING")
         console.on_suggest("trial-0002", {"train.epochs": 8})
         clock.now += 60
         console.on_report("trial-0002", 7, 8, {"loss": 2.0})
         console.on_report("trial-0002", 8, 8, {"val/score": 0.5, "loss": 2.0})
         console.on_end("trial-0002", "INTERRUPTED", None, "one\ntwo")
+    end = r'1/3 done; best 0.600 (temperature=0.3 tasks=["a b", "c\n\u001b[2J"])'
     assert stream.getvalue().splitlines() == [
         "[ 0:00] starting",
         "[ 0:00] preparing: connecting to Ray",
@@ -122,9 +123,8 @@ def test_plain_lines_of_preparations_and_of_a_resumed_sweep(clock: SimpleNamespa
         "[1:02:05] s-1: 3 trials of 2 to 4 epochs, 2 at a time, in /s",
         "[1:02:05] trial-0002 started: epochs=8",
         "[1:03:05] trial-0002 epoch 7/8, loss 2.000",
-        "[1:03:05] trial-0002 interrupted after epoch 8/8 (one / two), val/score 0.500; 1/3 done; "
-        "best 0.500 (epochs=8)",
-        "[1:03:05] s-1 ended: 1/3 done; best 0.500 (epochs=8)",
+        f"[1:03:05] trial-0002 interrupted after epoch 8/8 (one / two), val/score 0.500; {end}",
+        f"[1:03:05] s-1 ended: {end}",
     ]
 
 

@@ -46,10 +46,6 @@ views: {mean: [1, 2]}
     must be omitted where an image has one view
 views: {second: {size: 32}}
     views.second.size: unknown key
-train: {lr: fast}
-    train.lr must be a valid number, got 'fast'
-train: {lr: .nan}
-    train.lr must be a finite number, got nan
 train: {compile: graph}
     must be 'none' or 'graphs', got 'graph'
 train: {optimizer: {eps: 0.1}}
@@ -58,12 +54,8 @@ train: {momentum: 0, optimizer: {name: sgd, nesterov: true}}
     momentum must be positive with optimizer.nesterov, got 0
 train: {epochs: 2, warmup_epochs: 2}
     warmup_epochs must be below epochs 2, got 2.0
-tracking: {experiment: ''}
-    tracking.experiment must have at least 1 character, got ''
 tracking: {uri: 'postgresql://me:hunter2@db/runs'}
     tracking.uri must hold no password
-model: {encoder: 3}
-    model.encoder must be a mapping, got 3
 resources: {workers: x}
     resources.workers must be a valid integer or be a list such as [a, b], got 'x'
 resources: {workers: [1, 4]}
@@ -95,6 +87,8 @@ search: {space: {method.temprature: {uniform: [0.1, 1]}}}
     temprature: the field refuses 0.1 of uniform: method.temprature: unknown key; did you mean 'temp
 search: {space: {method.name: {choice: [mtcon, simclr]}}}
     method.name must not be searched, because trials that differ in it cannot be compared
+search: {space: {data.held_out_top_k: {grid: [2, 3]}}}
+    data.held_out_top_k must not be searched
 search: {space: {data.seed: {grid: [0, 1]}}}
     data.seed must not be searched
 search: {space: {evaluate.every: {choice: [1, 2]}}}

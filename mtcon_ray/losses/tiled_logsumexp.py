@@ -32,18 +32,34 @@ ROOM = {torch.float32: 65.0, torch.float64: 600.0}
 def log_sums(z_HND: Tensor, inverse_H: Tensor) -> Tensor:
     """Returns every row's logsumexp, [H, N], in float32 or float64, for N of at least 2."""
     x_HND = z_HND * inverse_H.sqrt()[:, None, None]
-    if exponents_fit(x_HND.square().sum(dim=2)):
-        return _by_tiles(x_HND)
-    return torch.cat([logits_HIN.logsumexp(dim=2) for _, logits_HIN in _strips(x_HND)], dim=1)
+    if not exponents_fit(x_HND.square().sum(dim=2)):
+        return torch.cat([logits_HIN.logsumexp(dim=2) for _, logits_HIN in _strips(x_HND)], dim=1)
+    sum_HN = x_HND.new_zeros(x_HND.shape[:2])
+    for h, i, j, e_IJ in _tiles(x_HND):
+        sum_HN[h, i] += e_IJ.sum(dim=1)
+        if i != j:
+            sum_HN[h, j] += e_IJ.sum(dim=0)
+    return sum_HN.log_()
 
 
 def rows_gradient(z_HND: Tensor, inverse_H: Tensor, logsumexp_HN: Tensor, u_HN: Tensor) -> Tensor:
     """Returns the gradient on z_HND, W z / t as above, of a gradient u_HN on logsumexp_HN."""
     root_H11 = inverse_H.sqrt()[:, None, None]
     x_HND = z_HND * root_H11
+    gradient_HND = torch.zeros_like(x_HND)
     if exponents_fit(x_HND.square().sum(dim=2)):
-        return _gradient_by_tiles(x_HND, u_HN * torch.exp(-logsumexp_HN)) * root_H11
-    return _gradient_by_strips(x_HND, logsumexp_HN, u_HN) * root_H11
+        a_HN = u_HN * torch.exp(-logsumexp_HN)
+        for h, i, j, e_IJ in _tiles(x_HND):
+            w_IJ = e_IJ.mul_(a_HN[h, i, None] + a_HN[h, j])
+            gradient_HND[h, i].addmm_(w_IJ, x_HND[h, j])
+            if i != j:
+                gradient_HND[h, j].addmm_(w_IJ.T, x_HND[h, i])
+    else:
+        for i, logits_HIN in _strips(x_HND):
+            w_HIN = logits_HIN.sub_(logsumexp_HN[:, i, None]).exp_().mul_(u_HN[:, i, None])
+            gradient_HND[:, i] += w_HIN @ x_HND
+            gradient_HND += w_HIN.mT @ x_HND[:, i]
+    return gradient_HND * root_H11
 
 
 def exponents_fit(square_HN: Tensor) -> bool:
@@ -53,25 +69,6 @@ def exponents_fit(square_HN: Tensor) -> bool:
     Returns False for nan and inf.
     """
     return square_HN.device.type == "cpu" and bool(square_HN.max().item() <= ROOM[square_HN.dtype])
-
-
-def _by_tiles(x_HND: Tensor) -> Tensor:
-    sum_HN = x_HND.new_zeros(x_HND.shape[:2])
-    for h, i, j, e_IJ in _tiles(x_HND):
-        sum_HN[h, i] += e_IJ.sum(dim=1)
-        if i != j:
-            sum_HN[h, j] += e_IJ.sum(dim=0)
-    return sum_HN.log_()
-
-
-def _gradient_by_tiles(x_HND: Tensor, a_HN: Tensor) -> Tensor:
-    gradient_HND = torch.zeros_like(x_HND)
-    for h, i, j, e_IJ in _tiles(x_HND):
-        w_IJ = e_IJ.mul_(a_HN[h, i, None] + a_HN[h, j])
-        gradient_HND[h, i].addmm_(w_IJ, x_HND[h, j])
-        if i != j:
-            gradient_HND[h, j].addmm_(w_IJ.T, x_HND[h, i])
-    return gradient_HND
 
 
 def _tiles(x_HND: Tensor) -> Iterator[tuple[int, slice, slice, Tensor]]:
@@ -89,15 +86,6 @@ def _tiles(x_HND: Tensor) -> Iterator[tuple[int, slice, slice, Tensor]]:
                 if i == j:
                     e_IJ.fill_diagonal_(0)
                 yield h, i, j, e_IJ
-
-
-def _gradient_by_strips(x_HND: Tensor, logsumexp_HN: Tensor, u_HN: Tensor) -> Tensor:
-    gradient_HND = torch.zeros_like(x_HND)
-    for i, logits_HIN in _strips(x_HND):
-        w_HIN = logits_HIN.sub_(logsumexp_HN[:, i, None]).exp_().mul_(u_HN[:, i, None])
-        gradient_HND[:, i] += w_HIN @ x_HND
-        gradient_HND += w_HIN.mT @ x_HND[:, i]
-    return gradient_HND
 
 
 def _strips(x_HND: Tensor) -> Iterator[tuple[slice, Tensor]]:

@@ -72,17 +72,14 @@ class KeyQueues(nn.Module):
     oldest keys, which are overwritten next. Both tensors are checkpointed.
     """
 
-    rows: Tensor
-    position: Tensor
-
     def __init__(self, num_heads: int, size: int, width: int, *, seed: int) -> None:
         super().__init__()
         rows = torch.empty(num_heads, size, width)
         if not rows.is_meta:  # there, in a plan, the draw would import torch's compiler
             rows = F.normalize(rows.normal_(generator=torch.Generator().manual_seed(seed)), dim=2)
-        self.register_buffer("rows", rows)
+        self.rows = nn.Buffer(rows)
         # A tensor, not an int: it is checkpointed, and indices are computed on the device.
-        self.register_buffer("position", torch.zeros((), dtype=torch.int64))
+        self.position = nn.Buffer(torch.zeros((), dtype=torch.int64))
 
     @torch.no_grad()
     def push(self, compared: Mapping[str, Compared]) -> None:

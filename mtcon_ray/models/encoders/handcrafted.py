@@ -4,7 +4,7 @@ import math
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 
 from mtcon_ray.models.encoders.base import Encoder
 from mtcon_ray.spec.encoders import HandcraftedSpec
@@ -26,7 +26,6 @@ class Handcrafted(Encoder):
     the gradient and shared by the two nearest bins. Blocks of 2 x 2 cells are scaled to length 1.
     """
 
-    sobel: Tensor
     width = 3 * PIXELS**2 + 4 * (CELLS - 1) ** 2 * ORIENTATIONS + COLOURS**3
 
     def __init__(self, spec: HandcraftedSpec) -> None:
@@ -34,7 +33,7 @@ class Handcrafted(Encoder):
         along_x = torch.tensor(SOBEL)
         # A constant, so not in checkpoints. A buffer, because copying it to the device in each
         # forward pass would be a device synchronisation.
-        self.register_buffer("sobel", torch.stack([along_x, along_x.T])[:, None], persistent=False)
+        self.sobel = nn.Buffer(torch.stack([along_x, along_x.T])[:, None], persistent=False)
 
     def forward(self, x_NCHW: Tensor) -> Tensor:
         """Returns features, [N, width], in float32 at least under any autocast."""

@@ -65,21 +65,17 @@ def data_at(path: Path, images: Path | None = None, column: str | None = None) -
     kind. Raises SpecError for an invalid spec or path.
     """
     try:
-        return _data_at(path, images, column)
+        if path.suffix.lower() in (".csv", ".tsv", *ROW_ENDINGS):
+            named = {"image_column": column} if column else {}
+            folder = str(images or path.parent)
+            return TableSpec(csv=str(path), images=folder, tasks=(), split_column=None, **named)
+        if column or images:
+            raise SpecError(f"--column and --images are options for a table, got {path}")
+        if path.suffix in (".yaml", ".yml"):
+            return load_spec(path).data
+        return FolderSpec(images=str(path), tasks=())
     except ValidationError as error:
         raise SpecError(explain(error, DataSpec)) from None
-
-
-def _data_at(path: Path, images: Path | None, column: str | None) -> DataSpec:
-    if path.suffix.lower() in (".csv", ".tsv", *ROW_ENDINGS):
-        named = {"image_column": column} if column else {}
-        folder = str(images or path.parent)
-        return TableSpec(csv=str(path), images=folder, tasks=(), split_column=None, **named)
-    if column or images:
-        raise SpecError(f"--column and --images are options for a table, got {path}")
-    if path.suffix in (".yaml", ".yml"):
-        return load_spec(path).data
-    return FolderSpec(images=str(path), tasks=())
 
 
 def open_images(spec: DataSpec, encoder: TrainedEncoder, store: Path) -> Images:

@@ -181,10 +181,9 @@ def _keep_fraction(table: LabelTable, groups: np.ndarray | None, spec: DataSpec)
 def _check(table: LabelTable, spec: DataSpec) -> None:
     """Raises DataError if a split is empty, or a label has no values in a split or is constant."""
     sizes = {split: len(table.rows(split)) for split in SPLITS}
-    for split, size in sizes.items():
-        if size == 0:
-            counts = ", ".join(f"{name} {number}" for name, number in sizes.items())
-            raise DataError(f"the {split} split has no images ({counts}); each split needs images")
+    if empty := [split for split, size in sizes.items() if size == 0]:
+        counts = ", ".join(f"{name} {number}" for name, number in sizes.items())
+        raise DataError(f"the {empty[0]} split has no images ({counts}); each split needs images")
     for name in (*spec.tasks, *spec.held_out):
         check_label(table, name, ", or raise data.fraction" if spec.fraction < 1 else "")
 

@@ -67,9 +67,8 @@ class TableSource(FilesSource):
         labels, classes, warnings = {}, {}, [*table.warnings]
         for column in (*spec.tasks, *spec.held_out):
             if spec.kind_of(column) == "classes":
-                codes, names = table_file.encode_classes(table.column(column))
-                labels[column], classes[column] = codes, names
-                warnings += doubtful_names(column, names, codes, table.rows)
+                labels[column], classes[column] = table_file.encode_classes(table.column(column))
+                warnings += doubtful_names(column, classes[column], labels[column], table.rows)
         multi_hot, multi_hot_names = {}, {}
         for name, columns in spec.multi_hot.items():
             if isinstance(columns, str):

@@ -56,9 +56,8 @@ class ImageArchive(image_files.ImageFiles):
     def signature(self, names: Sequence[str]) -> str | None:
         found = os.stat(self.root)
         stamps = [found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns]
-        total = hashlib.sha256(f"{os.path.realpath(self.root)}\0{stamps}".encode())
-        total.update("\0".join(names).encode())
-        return total.hexdigest()
+        text = f"{os.path.realpath(self.root)}\0{stamps}" + "\0".join(names)
+        return hashlib.sha256(text.encode()).hexdigest()
 
     def digest(self, names: Sequence[str]) -> str:
         try:

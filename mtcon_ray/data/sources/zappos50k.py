@@ -83,12 +83,9 @@ class ZapposSource(PhotosSource):
 
     def read_split(self) -> np.ndarray:
         cids = self._csv.column("CID").cells
-        if self.spec.split == "csn":
-            return self._csn_split(cids)
-        return self.drawn(self._csv.column(COLUMNS["category"]).cells, cids)
-
-    def _csn_split(self, cids: np.ndarray) -> np.ndarray:
-        """Returns the split implied by CSN's triplets. Images in no list are in no split."""
+        if self.spec.split == "random":
+            return self.drawn(self._csv.column(COLUMNS["category"]).cells, cids)
+        # The split implied by CSN's triplets. Images in no list are in no split.
         row_of = {cid: row for row, cid in enumerate(cids)}
         lines = read_lines(self.path("file names of triplets"))
         row_of_line = np.array([row_of.get(_cid(line), -1) for line in lines])

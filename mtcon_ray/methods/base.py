@@ -86,7 +86,6 @@ class Method(Configured, nn.Module, ABC):
     `progress`: finished share of training, in [0, 1), set before each step.
     """
 
-    weighting: Weighting
     momentum: float | None = None
     progress: float = 0.0
 

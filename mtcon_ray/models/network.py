@@ -64,9 +64,7 @@ class Network(nn.Module):
         features, in autocast's dtype.
         """
         h_ND = self.encode(x_NCHW)
-        if self.probed is None:
-            return h_ND
-        return self.apply_heads(h_ND)[self.probed]
+        return h_ND if self.probed is None else self.apply_heads(h_ND)[self.probed]
 
     def forward(self, x_NCHW: Tensor) -> dict[str, Tensor]:
         """Returns each head's rows [N, width of the head], in float32 at least, autocast or not."""

@@ -135,8 +135,7 @@ def _measure(claim: ClaimSpec, better: Row, than: Row) -> Judged:
         scores.append(found)
     if scores[0] is None or scores[1] is None:
         return Judged(claim, None, "no stored predictions")
-    gap = intervals.difference(scores[0], scores[1])
-    if gap is None:
+    if (gap := intervals.difference(scores[0], scores[1])) is None:
         return Judged(claim, None, "measured on different items")
     # Fixed features have a single result. No other seed is missing in the interval, or needed.
     fewest = min(varying, default=0)

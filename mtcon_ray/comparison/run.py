@@ -91,8 +91,7 @@ def _left(comparison: Comparison, root: Path) -> Comparison:
     """Returns the systems with unfinished sweeps. Only they need data and resources."""
 
     def stored(spec: RunSpec, what: str) -> SweepResults:
-        results = _finished(paths.sweep_folder(root, spec.name), spec)
-        if results is None:
+        if (results := _finished(paths.sweep_folder(root, spec.name), spec)) is None:
             raise MtconError(f"{what} has a training left to do")
         return results
 

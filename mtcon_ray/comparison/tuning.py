@@ -110,8 +110,7 @@ def again_spec(again: RunSpec, first: SweepResults) -> RunSpec:
 
     Raises MtconError if no configuration has a value.
     """
-    points = best_points(first, again.search.num_configurations)
-    if not points:
+    if not (points := best_points(first, again.search.num_configurations)):
         raise MtconError(f"nothing to train again: no trial of {first.name!r} has a finite value")
     return with_values(again, {"search.num_trials": len(points), "search.first_points": points})
 

@@ -101,8 +101,7 @@ def check_room(
     Raises ResourceError if the disk is too small, StorageError as `open_image_cache` does.
     """
     needed = num_bytes(num_items, size) + downloads
-    content = _recorded_content(signature, store)
-    if content is not None:
+    if (content := _recorded_content(signature, store)) is not None:
         folder = _folder(store, size, content)
         if folder.exists():
             return _load(folder, num_items, size, content)
@@ -124,8 +123,7 @@ def _recorded_content(signature: str | None, store: Path) -> str | None:
 def _content_key(source: DataSource, store: Path) -> str:
     """Returns the content key of a source, and records it if the source has a signature."""
     signature = source.signature()
-    content = _recorded_content(signature, store)
-    if content is None:
+    if (content := _recorded_content(signature, store)) is None:
         content = source.content_key()
         if signature is not None:
             make_folder(store / "keys")

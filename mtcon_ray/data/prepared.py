@@ -119,8 +119,7 @@ def fetch_folder(folder: Path, *, must: bool = True) -> None:
         os.utime(folder)  # see `discard_unused`
         return
     objects = Objects(url)
-    found = patiently(objects.list)
-    if not found:
+    if not (found := patiently(objects.list)):
         if not must:
             return
         raise StorageError(f"{url} is not there; resume the sweep where its data are, to upload it")

@@ -39,8 +39,7 @@ def parts(results: SweepResults) -> Iterator[Part]:
     winner, labels = results.winner, results.labels
     stored = load_predictions(results.predictions_of(winner)) if winner else None
     for label, place in measured(labels, winner.last_metrics).items() if winner else ():
-        found = (stored or {}).get(place)
-        if found is not None:
+        if (found := (stored or {}).get(place)) is not None:
             make = _of_set if kind_of(found.truth) == "set" else _of_classes
             yield make(f"{show.label_title(labels, label)}, {WORDS[place[0]]}", found)
 

@@ -16,8 +16,7 @@ from mtcon_ray.records.results import SweepResults
 
 def headline(results: SweepResults) -> tuple[str, str]:
     """Returns a sentence about the winner and its lead, and sentences to rate the lead."""
-    winner = results.winner
-    if winner is None:
+    if (winner := results.winner) is None:
         return (
             "No trial finished with its full budget, so there is no winner.",
             f"{_counted(results)}.{' The reasons are given below.' if failures(results) else ''}",
@@ -32,8 +31,7 @@ def headline(results: SweepResults) -> tuple[str, str]:
         value += f" (mean and deviation over {len(best.trials)} seeds)"
     start = f"{who} won with {labels.objective} {value}{show.objective_note(labels)}"
     network = f"The winner is {winner.name}, {show.network_text(winner)}."
-    lead = margin(results)
-    if lead is None:
+    if (lead := margin(results)) is None:
         alone = "No other configuration had its full budget to compare it with."
         return f"{start}.", f"{alone} {network}"
     second = show.configuration_text(lead.runner_up.params)

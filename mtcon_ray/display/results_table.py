@@ -107,8 +107,7 @@ def winner_warnings(results: SweepResults) -> list[str]:
 
 def winner_lines(results: SweepResults) -> Iterator[str]:
     """Yields the winner, its scores and its checkpoint, or a single line without a winner."""
-    winner = results.winner
-    if winner is None:
+    if (winner := results.winner) is None:
         yield "no winner: no trial has trained for its full budget"
         return
     value, labels = show.accuracy_text(winner.value), results.labels

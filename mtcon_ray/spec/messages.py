@@ -38,8 +38,7 @@ def explain(error: ValidationError, model: type[Spec]) -> str:
             continue
         location = _without_member(_without_kind(problem["loc"], model))
         path = ".".join(map(str, location))
-        rule = _rule(problem)
-        if rule is None:
+        if (rule := _rule(problem)) is None:
             lines[f"{path} {number}"] = _line(problem, location, model)
             continue
         # pydantic reports a problem per member of a union. Their rules are joined by "or".
@@ -95,8 +94,7 @@ def _near_key(location: Location, model: type[Spec]) -> str:
         return f"; write {FORMS}"
     if not place and key in ("base", "systems", "claims", "tune"):
         return " of a spec; files with it are for `mtcon-ray compare`"
-    choice = choice_fields(model).get(place)
-    if choice:
+    if choice := choice_fields(model).get(place):
         beside = _names(choice.table.spec(str(location[-2])))
     else:
         inside = [path.split(".") for path in paths]

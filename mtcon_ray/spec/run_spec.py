@@ -224,8 +224,7 @@ def import_plugins(raw: Mapping[str, Any], *, where: str, folder: Path | None) -
 
     Raises SpecError without the user's consent, and if a plugin cannot be imported.
     """
-    is_new = import_named(raw.get("plugins"), where, folder)
-    if is_new:
+    if is_new := import_named(raw.get("plugins"), where, folder):
         registry.rebuild(*OPEN, RunSpec)
     return is_new
 

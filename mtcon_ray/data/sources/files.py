@@ -124,8 +124,7 @@ class FilesSource(DataSource):
 
     def inside(self, names: list[str], where: Path) -> list[str]:
         """Returns the names. Raises DataError, citing `where`, if a name lies outside `files`."""
-        outside = self.files.find_outside(names)
-        if outside is not None:
+        if (outside := self.files.find_outside(names)) is not None:
             raise DataError(
                 f"{where} must name files inside {self.files.root}, without links that lead "
                 f"outside, got {names[outside]!r}"

@@ -45,8 +45,7 @@ class TableSource(FilesSource):
         cells = table.column(column, "data.image_column")
         table.refuse(cells.mapped("".__eq__, bool), column, "name an image")
         names = self.files.relative(cells.cells.tolist())
-        outside = self.files.find_outside(names)
-        if outside is not None:
+        if (outside := self.files.find_outside(names)) is not None:
             name, cause = names[outside], "; a link leads outside: copy the files by `cp -rL`"
             if leads_outside(name):
                 cause = self.same_file([name], column)

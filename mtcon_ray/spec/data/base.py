@@ -61,8 +61,7 @@ class DataSpec(Spec):
     @model_validator(mode="after")
     def _labels_are_consistent(self) -> Self:
         columns = Counter([*self.tasks, *self.held_out])
-        twice = sorted(column for column, count in columns.items() if count > 1)
-        if twice:
+        if twice := sorted(column for column, count in columns.items() if count > 1):
             raise ValueError(f"tasks and held_out must not repeat a column, got {twice} twice")
         for task in self.label_noise:
             if task not in self.tasks or self.kind_of(task) != "classes":

@@ -31,8 +31,7 @@ def plan_stages(comparison: Comparison, root: Path, cluster: ClusterView) -> Ite
             if spec is not None:
                 folder = sweep_folder(root, spec.name)
                 first_configurations(spec, earlier_trials(spec, root, folder))
-                plan = make_plan(spec, root, cluster, table, count_parameters=False)
-                yield title, name, plan
+                yield title, name, make_plan(spec, root, cluster, table, count_parameters=False)
 
 
 def stage_lines(stages: Sequence[Stage]) -> list[str]:

@@ -75,8 +75,7 @@ def read_attributes(path: Path) -> tuple[np.ndarray, dict[str, np.ndarray]]:
     names = first.split(",")[1:] if is_csv else second.split()
     if not names:
         raise DataError(f"{path} has no line of names below its first line")
-    fields = {"": str} | dict.fromkeys(names, np.int8)
-    columns = read_fields(path, fields, skip=2, more=False)
+    columns = read_fields(path, {"": str} | dict.fromkeys(names, np.int8), skip=2, more=False)
     images = columns.pop("")
     if not is_csv and first != str(len(images)):
         raise DataError(

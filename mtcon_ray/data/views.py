@@ -117,8 +117,7 @@ def make_views(images: Tensor, parameters: ViewParameters, spec: ViewsSpec) -> T
     kernel = view_kernel(images.device)
     with torch.autocast(images.device.type, enabled=False):
         make = partial(_views_by_kernel, kernel) if kernel else _views_by_rows
-        x_RCHW = make(images, parameters, spec)
-        return with_extra(x_RCHW, parameters.draw_RK, spec)
+        return with_extra(make(images, parameters, spec), parameters.draw_RK, spec)
 
 
 def with_extra(x_RCHW: Tensor, draw_RK: Tensor, spec: ViewsSpec) -> Tensor:

@@ -136,8 +136,7 @@ def neighbours_page(
         }
         for name, image, group in zip(queries, query_images, found, strict=True)
     ]
-    template = files(__package__).joinpath("neighbours.html").read_text("utf-8")
-    return fill(template, queries=shown)
+    return fill(files(__package__).joinpath("neighbours.html").read_text("utf-8"), queries=shown)
 
 
 def _picture(image: np.ndarray) -> str:
@@ -153,7 +152,6 @@ def _data_uri(kind: str, content: bytes) -> str:
 
 def epochs_figure(results: SweepResults) -> bytes:
     """Draws the objective of every trial by epoch, the winner on top. Returns a PNG."""
-    winner = results.winner
     with plotting.styled():
         figure, (axes,) = plotting.panels(1, height=3.9)
         # A line per standing with gaps between its trials: matplotlib takes 2 ms for each line.
@@ -161,7 +159,7 @@ def epochs_figure(results: SweepResults) -> bytes:
         for trial in results.trials:
             values = objective_values(trial.reports).items()
             finite = (pair for pair in values if math.isfinite(pair[1]))
-            curves[plotting.standing(trial, winner)] += [*finite, GAP]
+            curves[plotting.standing(trial, results.winner)] += [*finite, GAP]
         looks = {kind: look for kind, look in STANDINGS.items() if curves[kind]}
         for kind, look in looks.items():
             drawn = {"marker": ".", "linewidth": 2.4 if kind == plotting.WINNER else 1.3}

@@ -189,8 +189,7 @@ def objective_note(labels: metrics.Labels) -> str:
     >>> objective_note(metrics.Labels(("shape",), (), {"shape": "classes"}, {"score": 1}))
     ' (score)'
     """
-    named = labels.objective == metrics.MEAN_ACCURACY
-    return "" if named else f" ({labels.objective_title})"
+    return "" if labels.objective == metrics.MEAN_ACCURACY else f" ({labels.objective_title})"
 
 
 def network_text(trial: "TrialResult") -> str:

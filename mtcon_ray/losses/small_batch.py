@@ -53,8 +53,7 @@ class SmallBatchSum(torch.autograd.Function):
             # The logits are linear in it: sum of gradient * logits / inverse temperature. In
             # z * dL/dz each unordered pair occurs twice.
             ctx.on_inverse_H = (on_z_HND * z_HND).sum(dim=(1, 2)) / (2 * inverse_H)
-        loss_H = (push_HN * logsumexp_HN - pulled_HN).sum(dim=1)
-        return loss_H * scale
+        return (push_HN * logsumexp_HN - pulled_HN).sum(dim=1) * scale
 
     @staticmethod
     @once_differentiable

@@ -100,8 +100,7 @@ class LearnedVariance(Weighting):
         return Weighted(objective, dict(zip(self.tasks, applied_T, strict=True)))
 
     def sigma_by_task(self) -> dict[str, Tensor]:
-        sigma_T = torch.exp(self.log_variance.detach() / 2)
-        return dict(zip(self.tasks, sigma_T, strict=True))
+        return dict(zip(self.tasks, torch.exp(self.log_variance.detach() / 2), strict=True))
 
     @torch.no_grad()
     def clamp(self) -> None:

@@ -127,8 +127,7 @@ class MaskedNetwork(Network):
         seen = see_some(self.encoder, noisy_NCHW, self.mask_ratio)
         value_NPK = self.decoder(seen, self.encoder.grid(x_NCHW), level_N)
         pixels_NPK = standardise(patches(x_NCHW, self.encoder.patch))
-        error_N = patch_error(value_NPK, pixels_NPK, seen.hidden_NP)
-        errors = {RECONSTRUCTION: error_N[:, None]}
+        errors = {RECONSTRUCTION: patch_error(value_NPK, pixels_NPK, seen.hidden_NP)[:, None]}
         if noise_NCHW is not None:
             noise_NPK = patches(noise_NCHW, self.encoder.patch)
             errors[NOISE] = patch_error(value_NPK, noise_NPK, ~seen.hidden_NP)[:, None]
@@ -146,8 +145,7 @@ def see_some(vit: ViT, x_NCHW: Tensor, mask_ratio: float) -> Seen:
     num_seen = min(max(round(P * (1 - mask_ratio)), 1), P - 1)
     # Sorting random numbers permutes each row by itself, for all rows at once.
     place_NK = torch.rand(N, P, device=x_NCHW.device).argsort(dim=1)[:, :num_seen]
-    hidden_NP = torch.ones(N, P, dtype=torch.bool, device=x_NCHW.device)
-    hidden_NP = hidden_NP.scatter(1, place_NK, False)
+    hidden_NP = x_NCHW.new_ones(N, P, dtype=torch.bool).scatter_(1, place_NK, False)
     seen_NKD = token_NPD.gather(1, place_NK[:, :, None].expand(-1, -1, D))
     return Seen(vit.encode(seen_NKD), place_NK, hidden_NP)
 

@@ -59,8 +59,7 @@ def _of_classes(title: str, found: LabelPredictions) -> Part:
         precision = show.accuracy_text(right / named[code] if named[code] else None)
         rows.append([names[code], str(total), recall, precision, *(mistaken or [show.NOTHING])])
     header = ["class", "test items", "recall", "precision", "most often taken for"]
-    worst = sorted(rows, key=itemgetter(2))[:MAX_ROWS]
-    table = Table(header, worst, right=(1, 2, 3))
+    table = Table(header, sorted(rows, key=itemgetter(2))[:MAX_ROWS], right=(1, 2, 3))
     shown = sorted(by_class) if len(names) <= MAX_CLASSES else []
     matrix = [(names[code], [by_class[code][answer] for answer in names]) for code in shown]
     return Part(title, table, list(names.values()), matrix)

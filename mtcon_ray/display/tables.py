@@ -50,8 +50,7 @@ class Table(NamedTuple):
         fits = columns is None or sum(widths) + GAP * (len(widths) - 1) <= columns
         if fits and {"\n", "\t"}.isdisjoint("".join(map("".join, lines))):
             return [self._line(line, widths) for line in lines]  # rich takes ten times as long
-        columns = columns or UNLIMITED_COLUMNS
-        console = Console(file=io.StringIO(), width=columns, color_system=None)
+        console = Console(file=io.StringIO(), width=columns or UNLIMITED_COLUMNS, color_system=None)
         grid = Grid(box=None, pad_edge=False, padding=(0, GAP, 0, 0))
         for place, texts in enumerate(zip(self.header, *self.rows, strict=True)):
             longest = max((cell_len(word) for word in " ".join(texts).split()), default=0)

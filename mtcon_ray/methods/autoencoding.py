@@ -53,8 +53,7 @@ class AutoencodingMethod(ContrastiveMethod, SelfSupervisedMethod):
         z_by_head[head] is z_BVD with unit rows. Heads of errors are ignored.
         """
         rows = {head: z_by_head[head] for head in self.instance_heads}
-        is_plain = self.spec.contrast == "infonce"
-        base = ContrastiveMethod if is_plain else SelfSupervisedMethod
+        base = ContrastiveMethod if self.spec.contrast == "infonce" else SelfSupervisedMethod
         return base.forward(self, rows, batch)
 
     def relation(self, head: str, batch: Batch) -> Relation:

@@ -58,8 +58,7 @@ class SyntheticSource(DataSource):
         }
 
     def content_key(self) -> str:
-        key = key_of(self.spec.num_items, self.spec.seed)
-        return hashlib.sha256(key.encode()).hexdigest()
+        return hashlib.sha256(key_of(self.spec.num_items, self.spec.seed).encode()).hexdigest()
 
     def signature(self) -> str:
         return self.content_key()

@@ -38,11 +38,10 @@ class AMCL(SelfSupervisedMethod):
 
     def make_head(self, head: str, width: int) -> nn.Module:
         dims = {"dim": self.spec.dim, "hidden": self.spec.hidden}
-        match self.spec.form:
-            case "simsiam":
-                return SimSiamHead(width, **dims, predictor_hidden=self.spec.predictor_hidden)
-            case "barlow":
-                return BatchNormProjector(width, **dims)
+        if self.spec.form == "simsiam":
+            return SimSiamHead(width, **dims, predictor_hidden=self.spec.predictor_hidden)
+        if self.spec.form == "barlow":
+            return BatchNormProjector(width, **dims)
         return super().make_head(head, width)
 
     def head_loss(self, z_BVD: Tensor, index: int) -> Tensor:

@@ -263,9 +263,16 @@ class Trainer:
             "set train.chunk_size, lower train.batch_size or views.size or raise resources.workers",
         )
 
-    def _identity(self) -> dict[str, Any]:
+    def _write(self, name: str, number: int, state: dict[str, Any]) -> None:
+        """Writes a file of the training, with its spec and its data, and tells `saved`."""
         spec, data = json.dumps(dump_spec(self.spec)), self.dataset
-        return {"spec": spec, "fingerprint": data.fingerprint, "sizes": data.sizes}
+        identity = {"spec": spec, "fingerprint": data.fingerprint, "sizes": data.sizes}
+        # A damaged last.pt must not replace the intact checkpoint before it.
+        keeps_last = name == LAST_FILE and self._last_is_whole
+        previous = self.folder / PREVIOUS_FILE if keeps_last else None
+        path = self.folder / name
+        checkpoint.save(path, identity | state, previous=previous, check=self._check)
+        self._saved(path, number)
 
     def _keep(self, epoch: int, value: float) -> None:
         """Writes model.pt if this validated epoch has the selected network so far."""
@@ -275,42 +282,30 @@ class Trainer:
             return
         # Without buffers: queues of keys may be larger than the network.
         learned = {name: p.detach() for name, p in self.learner.method.named_parameters()}
-        checkpoint.save(
-            self.folder / MODEL_FILE,
-            {
-                **self._identity(),
-                "network": self.network.state_dict(),
-                "method": learned,
-                "classes": {key: list(names) for key, names in self.dataset.table.classes.items()},
-                "epoch": epoch,
-                "value": value,
-            },
-            check=self._check,
-        )
-        self._saved(self.folder / MODEL_FILE, epoch)
+        state = {
+            "network": self.network.state_dict(),
+            "method": learned,
+            "classes": {key: list(names) for key, names in self.dataset.table.classes.items()},
+            "epoch": epoch,
+            "value": value,
+        }
+        self._write(MODEL_FILE, epoch, state)
 
     def _save_last(self) -> None:
         begin = perf_counter()
         if self._tally.num_steps:
             self._time_steps()
         if self.ranks.rank == 0:
-            checkpoint.save(
-                self.folder / LAST_FILE,
-                {
-                    **self._identity(),
-                    **self.learner.state(),
-                    "step": self.step,
-                    "tally": vars(self._tally),
-                    "best": self.best,
-                    "best_epoch": self.best_epoch,
-                    "last": None if self.last is None else asdict(self.last),
-                    "lines": self.lines,
-                },
-                # A damaged last.pt must not replace the intact checkpoint before it.
-                previous=self.folder / PREVIOUS_FILE if self._last_is_whole else None,
-                check=self._check,
-            )
+            state = {
+                **self.learner.state(),
+                "step": self.step,
+                "tally": vars(self._tally),
+                "best": self.best,
+                "best_epoch": self.best_epoch,
+                "last": None if self.last is None else asdict(self.last),
+                "lines": self.lines,
+            }
+            self._write(LAST_FILE, self.step, state)
             self._last_is_whole = True
-            self._saved(self.folder / LAST_FILE, self.step)
         self._saved_at = self._timed_from = perf_counter()
         self._save_seconds = self._saved_at - begin

@@ -22,16 +22,9 @@ from typing import Any
 from mtcon_ray.base import paths
 from mtcon_ray.base.lock import ELSEWHERE_FILE, driver_lock, is_driven
 from mtcon_ray.base.root_files import SWEEPS, make_folder, remove, remove_folder, touch
+from mtcon_ray.data import objects as stores
 from mtcon_ray.data.disk import whole_file
-from mtcon_ray.data.objects import (
-    GIVE_UP_SECONDS,
-    LAG_SECONDS,
-    MAX_THREADS,
-    RENEW_SECONDS,
-    SUMMARY_SECONDS,
-    Objects,
-    patiently,
-)
+from mtcon_ray.data.objects import Objects, patiently
 from mtcon_ray.errors import StorageError, SweepError, nearest
 from mtcon_ray.records.claim import Claim, is_held
 from mtcon_ray.records.results import SweepResults, load_sweep
@@ -58,13 +51,13 @@ class StoredSweep:
     def __init__(self, folder: Path, url: str, *, take_over: bool) -> None:
         self.folder, self._objects = folder, Objects(url)
         self.on_lost: Callable[[str], None] = lambda reason: None
-        self.patience = GIVE_UP_SECONDS
+        self.patience = stores.GIVE_UP_SECONDS
         self.claim = Claim(self._objects, folder.name, take_over=take_over)
         self._log: StoredLog | None = None
         self._lock = threading.Lock()  # of the upload of the log
         self._lost: str | None = None
         self._renewed = self._worked = time.monotonic()
-        self._next_summary, self._pause = 0.0, SUMMARY_SECONDS
+        self._next_summary, self._pause = 0.0, stores.SUMMARY_SECONDS
         self._ending = threading.Event()
         self._thread = threading.Thread(target=self._work, daemon=True, name="mtcon-store")
         self._thread.start()
@@ -107,18 +100,18 @@ class StoredSweep:
         self.on_lost(self._lost)
 
     def _work(self) -> None:
-        while not self._ending.wait(LAG_SECONDS) and not self._lost:
+        while not self._ending.wait(stores.LAG_SECONDS) and not self._lost:
             try:
                 self._beat()
                 self._worked = time.monotonic()
             except Exception as error:  # the next beat may succeed
                 log.warning("%s; it is tried again", error)
-                if time.monotonic() - self._worked > GIVE_UP_SECONDS:
+                if time.monotonic() - self._worked > stores.GIVE_UP_SECONDS:
                     self.on_lost(str(error))
 
     def _beat(self) -> None:
         self._push()
-        if time.monotonic() - self._renewed >= RENEW_SECONDS:
+        if time.monotonic() - self._renewed >= stores.RENEW_SECONDS:
             if self.claim.is_lost():
                 self._lose()
                 return
@@ -126,7 +119,7 @@ class StoredSweep:
             self._renewed = time.monotonic()
         if self.done() > 0 and time.monotonic() >= self._next_summary:
             size = write_summary(self._objects, self.folder, self._pause)
-            self._pause = max(SUMMARY_SECONDS, size / SUMMARY_RATE)
+            self._pause = max(stores.SUMMARY_SECONDS, size / SUMMARY_RATE)
             self._next_summary = time.monotonic() + self._pause
 
     def close(self) -> None:
@@ -289,7 +282,7 @@ def summaries(root: Path, name: str | None = None) -> Path:
                 raise
             log.warning("%s", error)
 
-    with ThreadPoolExecutor(MAX_THREADS) as pool:
+    with ThreadPoolExecutor(stores.MAX_THREADS) as pool:
         list(pool.map(fetch, names))
     for folder in paths.list_folders(seen):
         if not name and folder.name not in names:

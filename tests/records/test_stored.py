@@ -28,7 +28,7 @@ SWEEP = f"{URL}/sweeps/a"
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("LAG_SECONDS", "RENEW_SECONDS", "SUMMARY_SECONDS"):
-        monkeypatch.setattr(stored, name, 0.05)
+        monkeypatch.setattr(objects, name, 0.05)
     monkeypatch.setattr(objects, "RETRY_SECONDS", 0.05)
 
 
@@ -130,7 +130,7 @@ def test_a_driver_whose_sweep_was_taken_writes_nothing_more(drive: Drive) -> Non
 def test_a_driver_without_claim_looks_first(drive: Drive, monkeypatch: pytest.MonkeyPatch) -> None:
     """It could not renew its claim, and looks before it writes."""
     log = begun(drive())
-    monkeypatch.setattr(stored, "RENEW_SECONDS", 1e6)
+    monkeypatch.setattr(objects, "RENEW_SECONDS", 1e6)
     monkeypatch.setattr(stored, "UNSURE_SECONDS", -1.0)
     drive("two", take_over=True)
     with pytest.raises(StorageError, match="another driver has taken over"):

@@ -21,7 +21,6 @@ from mtcon_ray.data import objects
 from mtcon_ray.data.objects import Objects
 from mtcon_ray.errors import MtconError, PreemptedError
 from mtcon_ray.models.encoders.small import Small
-from mtcon_ray.records import stored
 from mtcon_ray.records.results import SweepResults, load_sweep
 from mtcon_ray.spec.encoders import SmallSpec
 from mtcon_ray.spec.run_spec import RunSpec, parse_spec, with_values
@@ -144,7 +143,7 @@ def test_a_trial_ends_when_the_store_has_its_network(
 
 def test_a_taken_sweep_stops_its_driver(spec_of: SpecOf, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("LAG_SECONDS", "RENEW_SECONDS"):
-        monkeypatch.setattr(stored, name, 0.05)
+        monkeypatch.setattr(objects, name, 0.05)
     begin = Mock(side_effect=Lifecycle.begin)
     monkeypatch.setattr(Lifecycle, "begin", lambda self, plan: begin(self, plan))
 

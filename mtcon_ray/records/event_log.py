@@ -90,11 +90,9 @@ def first_event(path: Path) -> Started | None:
 
     Raises SweepError if the log begins with anything else.
     """
-    try:
-        with open(path, "rb", opener=below) as file:
-            line = file.readline()
-    except FileNotFoundError:
-        return None
+    line = b""
+    with suppress(FileNotFoundError), open(path, "rb", opener=below) as file:
+        line = file.readline()
     if not line.endswith(b"\n"):
         return None
     with suppress(*NO_EVENT):

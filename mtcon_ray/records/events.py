@@ -117,12 +117,8 @@ class Earlier(Event):
     value: float
 
 
-EVENT: TypeAdapter[Any] = TypeAdapter(
-    Annotated[
-        Started | Reported | Lost | Artifact | Ended | Reopened | Earlier,
-        Field(discriminator="kind"),
-    ]
-)
+Kinds = Started | Reported | Lost | Artifact | Ended | Reopened | Earlier
+EVENT: TypeAdapter[Any] = TypeAdapter(Annotated[Kinds, Field(discriminator="kind")])
 
 
 def from_line(line: str | bytes) -> Event:

@@ -23,6 +23,7 @@ from mtcon_ray.training import distributed
 from mtcon_ray.training import optimizer as optimizers
 from mtcon_ray.training.batches import Chunks
 from mtcon_ray.training.device import pick_autocast
+from mtcon_ray.training.distributed import Ranks
 
 # The scale is halved at each overflowing gradient. Below this limit the scale is not the cause.
 LEAST_SCALE = 1e-4
@@ -45,7 +46,7 @@ class Learner:
     forward: nn.Module
     method: Method
     optimizer: Optimizer
-    ranks: distributed.Ranks
+    ranks: Ranks
     autocast_dtype: torch.dtype | None = None
     max_grad_norm: float | None = None
     teacher: Network | None = None
@@ -77,12 +78,7 @@ class Learner:
 
 
 def make_learner(
-    method: Method,
-    spec: RunSpec,
-    *,
-    device: torch.device,
-    ranks: distributed.Ranks,
-    store: Path | None = None,
+    method: Method, spec: RunSpec, *, device: torch.device, ranks: Ranks, store: Path | None = None
 ) -> Learner:
     """Returns the state before the first step, on the device. `store` has published weights."""
     train = spec.train
@@ -166,9 +162,7 @@ def encode(learner: Learner, x_NCHW: Tensor, *, teach: bool = True) -> dict[str,
     return {head: torch.cat([z_ND, key_by_head[head]], dim=1) for head, z_ND in z_by_head.items()}
 
 
-def gather(
-    z_by_head: dict[str, Tensor], ranks: distributed.Ranks, num_examples: int
-) -> dict[str, Tensor]:
+def gather(z_by_head: dict[str, Tensor], ranks: Ranks, num_examples: int) -> dict[str, Tensor]:
     """Returns each head's rows z_BVD of the whole global batch, gathered from all ranks."""
     # All heads in one exchange, because its latency costs more than its bytes.
     together = distributed.gather_rows(torch.cat(list(z_by_head.values()), dim=1), ranks)

@@ -139,11 +139,9 @@ class Audit:
         may_be_newer = late or (not trial.status.is_final and any(map(Path.exists, states)))
         is_selected = written == epoch and repr(saved) == repr(values.get(written))  # also NaN
         if not is_selected and not (may_be_newer and written > (epoch or 0)):
-            yield Finding(
-                self._at(path),
-                f"it is of epoch {written} with {saved:.4f}; the event log ends at epoch "
-                f"{trial.last_epoch} and selects epoch {epoch or 'none'}",
-            )
+            problem = f"it is of epoch {written} with {saved:.4f}; the event log ends at epoch "
+            problem += f"{trial.last_epoch} and selects epoch {epoch or 'none'}"
+            yield Finding(self._at(path), problem)
         same = self.spec.trial(trial.params, trial.seed - self.spec.seed)
         now = self._tags.get(FINGERPRINT) or fingerprint
         checkpoint.check_same_training(path, state, same, now)

@@ -131,8 +131,7 @@ def _ending_of(error: Exception) -> dict[str, Any]:
 
     It has the key `lost` with the reason if the trial may be tried again, and the key `preempted`.
     """
-    failures = getattr(error, "worker_failures", {})
-    raised = {rank: failures[rank] for rank in sorted(failures)}
+    raised = dict(sorted(getattr(error, "worker_failures", {}).items()))
     if ends := list(filter(None, (LAST_RESULT.search(str(each)) for each in raised.values()))):
         return dict(json.loads(ends[0][1]))
     if raised:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, suppress
 from pathlib import Path, PurePosixPath
 from tempfile import TemporaryDirectory
+from typing import Any
 
 from mlflow import MlflowClient
 from mlflow.entities import Metric, Param, Run, RunTag
@@ -209,13 +210,10 @@ class Runs:
     def _log_batch(self, name: str, entries: Sequence[Metric | Param | RunTag]) -> None:
         # MLflow's client (3.17.2) splits this into batches of at most 1,000 entries with at most
         # 100 parameters and 100 tags. These are the limits of every server.
-        self._client.log_batch(
-            self.ids[name],
-            metrics=[entry for entry in entries if isinstance(entry, Metric)],
-            params=[entry for entry in entries if isinstance(entry, Param)],
-            tags=[entry for entry in entries if isinstance(entry, RunTag)],
-            synchronous=True,
-        )
+        kinds = Metric, Param, RunTag
+        by_kind: list[list[Any]] = [[e for e in entries if isinstance(e, kind)] for kind in kinds]
+        metrics, params, tags = by_kind
+        self._client.log_batch(self.ids[name], metrics, params, tags, synchronous=True)
 
     def _artifact(self, name: str, event: Artifact) -> list[str]:
         path, to, home = self._own_file(event.path), event.to, self._folder

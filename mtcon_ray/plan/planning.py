@@ -49,7 +49,7 @@ def make_plan(
     table: LabelTable,
     *,
     downloads: Mapping[str, int] | None = None,
-    first_configurations: tuple[dict[str, Any], ...] = (),
+    first: tuple[dict[str, Any], ...] = (),
     rates: Rates | None = None,
     count_parameters: bool = True,
     weights: Path | None = None,
@@ -57,9 +57,9 @@ def make_plan(
     """Returns the plan of a spec, including times if measured rates are given.
 
     `table` has the labels, of `check_data` or of the decoded data set. `downloads` has the
-    remaining bytes to download, by URL. `weights` is the folder with initial weights, by default
-    the image store. Without `count_parameters` networks are built only to check
-    their spec, which saves seconds.
+    remaining bytes to download, by URL. `first` are the first configurations. `weights` is the
+    folder with initial weights, by default the image store. Without `count_parameters` networks are
+    built only to check their spec, which saves seconds.
 
     Raises CheckpointError, DataError, ResourceError or SpecError if the spec could never run.
     """
@@ -135,7 +135,7 @@ def make_plan(
         cpus_per_trial=spec.resources.cpus * high,
         gpus_per_trial=spec.resources.gpus * high,
         **hours,
-        first_configurations=first_configurations,
+        first_configurations=first,
         warnings=(
             *table.warnings,
             # Without the method's warnings about searched fields.

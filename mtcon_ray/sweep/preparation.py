@@ -58,7 +58,7 @@ def prepare(
         checked = check_data(spec, root)
     table = (checked or dataset).table
     weights = folder if is_stored else store
-    given: Any = {"first_configurations": first_configurations, "weights": weights}
+    given: Any = {"first": first_configurations, "weights": weights}
     plan = make_plan(spec, root, cluster, table, **given)
     if checked:
         _keep_weights(spec, weights, is_stored=is_stored)

@@ -77,14 +77,9 @@ def plan_sweep(
     """
     first = first_configurations(spec, earlier_trials(spec, root))
     data = check_data(spec, root)
+    rates = measure() if measure else None
     return make_plan(
-        spec,
-        root,
-        cluster,
-        data.table,
-        downloads=data.downloads,
-        first_configurations=first,
-        rates=measure() if measure else None,
+        spec, root, cluster, data.table, downloads=data.downloads, first=first, rates=rates
     )
 
 

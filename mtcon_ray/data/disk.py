@@ -11,6 +11,9 @@ from typing import BinaryIO
 from mtcon_ray.base.root_files import below, make_folder, move, remove, remove_folder
 from mtcon_ray.errors import PreemptedError, ResourceError, StorageError, SweepError
 
+# Raises PreemptedError in a process that must not replace a file any more.
+Check = Callable[[], None]
+
 
 def check_disk(needed: int, store: Path) -> None:
     """Checks for `needed` free bytes on the disk of `store`, which need not exist yet.
@@ -102,7 +105,7 @@ def damage(what: str, folder: Path) -> Iterator[None]:
 
 @contextmanager
 def whole_file(
-    path: Path, *, previous: Path | None = None, check: Callable[[], None] = lambda: None
+    path: Path, *, previous: Path | None = None, check: Check = lambda: None
 ) -> Iterator[BinaryIO]:
     """Yields a new binary file, which replaces `path` atomically when the context ends.
 

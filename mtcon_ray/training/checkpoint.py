@@ -11,7 +11,7 @@ a root in an object store, `training/uploads.py` has the names of the objects.
 
 import json
 import pickle
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -21,7 +21,7 @@ import torch
 
 from mtcon_ray.base import root_files
 from mtcon_ray.base.paths import LAST_FILE, MODEL_FILE, PREVIOUS_FILE, REMOVED_FILE, stored_url
-from mtcon_ray.data.disk import whole_file
+from mtcon_ray.data.disk import Check, whole_file
 from mtcon_ray.data.objects import Objects, patiently
 from mtcon_ray.errors import CheckpointError, StorageError
 from mtcon_ray.spec.run_spec import RunSpec, dump_spec, parse_spec
@@ -42,11 +42,7 @@ def make_folder(folder: Path) -> None:
 
 
 def save(
-    path: Path,
-    state: Mapping[str, Any],
-    *,
-    previous: Path | None = None,
-    check: Callable[[], None] = lambda: None,
+    path: Path, state: dict[str, Any], *, previous: Path | None = None, check: Check = lambda: None
 ) -> None:
     """Writes tensors and plain values atomically: `path` is the old file or the whole new file.
 

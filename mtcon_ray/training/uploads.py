@@ -12,13 +12,14 @@ attempt, and a reader takes the last name. A process that outlives its driver th
 import logging
 import os
 import re
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from mtcon_ray.base import paths
 from mtcon_ray.base.root_files import remove
+from mtcon_ray.data.disk import Check
 from mtcon_ray.data.objects import Objects, patiently
 from mtcon_ray.errors import StorageError
 
@@ -101,9 +102,7 @@ class StoredTrial:
     uploaded together with the next resume state.
     """
 
-    def __init__(
-        self, url: str, folder: Path, attempt: str, check: Callable[[], None], *, lazy: bool
-    ) -> None:
+    def __init__(self, url: str, folder: Path, attempt: str, check: Check, *, lazy: bool) -> None:
         self._objects, self._folder, self._attempt = Objects(url), folder, attempt
         self._check, self._lazy = check, lazy
         self._left: dict[str, int] = {}  # files to be uploaded, with their numbers

@@ -59,14 +59,9 @@ class Register:
     def __init__(self) -> None:
         self.name = f"register-{os.getpid()}-{time.time_ns()}"
         here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
-        self._actor: Any = (
-            ray.remote(RegisterActor)
-            .options(
-                name=self.name, namespace=NAMESPACE, num_cpus=0, max_restarts=-1,
-                scheduling_strategy=here,
-            )
-            .remote()
-        )  # fmt: skip
+        actor: Any = ray.remote(num_cpus=0, max_restarts=-1)(RegisterActor)
+        named = actor.options(name=self.name, namespace=NAMESPACE, scheduling_strategy=here)
+        self._actor = named.remote()
 
     def stop(self) -> None:
         """Asks all processes to checkpoint and end. To be repeated: the actor may restart."""

@@ -40,17 +40,13 @@ class Lifecycle:
         try:
             self.sender.close(STOPPED_DRAIN_SECONDS if stopped else DRAIN_SECONDS)
         finally:  # also after a second signal
+            note, log = self._callbacks.on_note, event_file(self.folder)
             if refused := self.sender.refused:
-                self._callbacks.on_note(
-                    f"MLflow refused {len(refused)} records ({refused[0]}); "
-                    f"they stay in {event_file(self.folder)}"
-                )
+                note(f"MLflow refused {len(refused)} records ({refused[0]}); they stay in {log}")
             if self.sender.pending():
                 why = "tracking.offline is set" if self._offline else self.sender.reason
-                self._callbacks.on_note(
-                    f"not all is in MLflow ({why}); nothing is lost: send the rest with "
-                    f"{sync_command(self.folder)}"
-                )
+                way = sync_command(self.folder)
+                note(f"not all is in MLflow ({why}); nothing is lost: send the rest with {way}")
 
     def send_rest(self) -> None:
         """Sends the events left unsent by a kill or an outage, and waits as at the end of a sweep.

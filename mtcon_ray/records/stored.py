@@ -165,10 +165,8 @@ def driven(
         try:
             store.close()
         except StorageError as error:
-            tell(
-                f"the store lacks the end ({error}); {paths.event_file(folder)} has it, and a "
-                "resume on this machine uploads it"
-            )
+            rest = f"{paths.event_file(folder)} has it, and a resume on this machine uploads it"
+            tell(f"the store lacks the end ({error}); {rest}")
 
 
 def fetch_log(objects: Objects, folder: Path) -> int:

@@ -86,11 +86,9 @@ def _check_resumable(stored: RunSpec, given: RunSpec) -> None:
 def _extends_grid(stored: SearchSpec, given: SearchSpec) -> bool:
     """Returns True if both search a grid of the same fields, and `given` lacks no value."""
     old, new = stored.space, given.space
-    return (
-        stored.sampler == given.sampler == "grid"
-        and old.keys() == new.keys()
-        and all(new[path].contains(value) for path in old for value in old[path].values or ())
-    )
+    if not (stored.sampler == given.sampler == "grid" and old.keys() == new.keys()):
+        return False
+    return all(new[path].contains(value) for path in old for value in old[path].values or ())
 
 
 def changes(stored: RunSpec, given: RunSpec, free: tuple[str, ...] = FREE_ON_RESUME) -> list[str]:

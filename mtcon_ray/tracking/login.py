@@ -137,10 +137,8 @@ def _consent(where: str) -> str:
     if masked(where) != where:  # other users can see command lines
         return f"If you trust it, set {URI_VARIABLE} to it"
     quoted = shlex.quote(where)
-    return (
-        f"If you trust it, repeat the command with `{TRUST_OPTION} {quoted}`, or set "
-        f"{TRUST_VARIABLE}={quoted}"
-    )
+    option, variable = f"{TRUST_OPTION} {quoted}", f"{TRUST_VARIABLE}={quoted}"
+    return f"If you trust it, repeat the command with `{option}`, or set {variable}"
 
 
 def _logins(uri: str) -> Iterator[str]:

@@ -133,18 +133,18 @@ class Runs:
                 self._client.delete_run(found.info.run_id)
             del self.ids[name], self._found[name]
 
-    def _has(self, name: str, key: str, step: int) -> bool:
-        """Returns True if a run had a metric at a step before this start of the driver.
+    def _has(self, name: str, metric: Metric) -> bool:
+        """Returns True if a run had a metric at its step before this start of the driver.
 
         An epoch that is trained again may have another time and value, and MLflow would keep both.
         """
-        found = self._found.get(name)
+        found, key = self._found.get(name), metric.key
         if found is None or key not in found.data.metrics:
             return False
         if (name, key) not in self._steps:
             history = self._client.get_metric_history(self.ids[name], key)
-            self._steps[name, key] = {metric.step for metric in history}
-        return step in self._steps[name, key]
+            self._steps[name, key] = {earlier.step for earlier in history}
+        return metric.step in self._steps[name, key]
 
     def _create(self, name: str, event: Event) -> None:
         given = getattr(event, "tags", None) or {}
@@ -167,22 +167,14 @@ class Runs:
         """
         first, last = events[0], events[-1]
         # MLflow's store drops a repeated metric of the same step, time and value.
-        metrics = [
-            metric
-            for event in events
-            if isinstance(event, Reported)
-            for metric in _metrics(event)
-            if metric.key not in self._bad_metrics and not self._has(name, metric.key, metric.step)
-        ]
+        found = (m for event in events if isinstance(event, Reported) for m in _metrics(event))
+        metrics = [m for m in found if m.key not in self._bad_metrics and not self._has(name, m)]
         params = _params(first) if isinstance(first, Started) else {}
         tagged = [e.tags for e in events if isinstance(e, Reported | Ended) and e.tags]
-        tags = {name: value for found in tagged for name, value in found.items()}
-        entries: list[Metric | Param | RunTag] = [
-            *metrics,
-            *(Param(key, value) for key, value in params.items()),
-            *(RunTag(key, str(value)[:MAX_VALUE]) for key, value in tags.items()),
-        ]
-        refused = self._batch(name, entries)
+        tags = {key: value for each in tagged for key, value in each.items()}
+        run_params = [Param(key, value) for key, value in params.items()]
+        run_tags = [RunTag(key, str(value)[:MAX_VALUE]) for key, value in tags.items()]
+        refused = self._batch(name, [*metrics, *run_params, *run_tags])
         if isinstance(last, Ended):
             end = self.ids[name], last.status, last.time_ms
             refused += self._tried(name, self._client.set_terminated, *end)

@@ -3,6 +3,7 @@
 import shlex
 from dataclasses import asdict
 from pathlib import Path
+from typing import Literal, get_args
 
 import click
 from rich.filesize import decimal
@@ -19,13 +20,13 @@ from mtcon_ray.records.stored import find_network, find_sweep
 from mtcon_ray.tracking.own_runs import remove_runs
 from mtcon_ray.training.uploads import NETWORKS
 
-ENCODERS = ("pt2", "onnx")
+To = Literal["pt2", "onnx", "optuna"]
 
 
 @click.command()
 @click.argument("model", metavar="CHECKPOINT|NAME", callback=options.located)
 @click.option(
-    "--to", "kind", type=click.Choice([*ENCODERS, "optuna"]), default="pt2", show_default=True,
+    "--to", "kind", type=click.Choice(get_args(To)), default="pt2", show_default=True,
     help="pt2, onnx: the encoder, for torch.export or ONNX, which needs the extra onnx. optuna: a "
     "sweep's trials, as a study.",
 )  # fmt: skip
@@ -35,7 +36,7 @@ ENCODERS = ("pt2", "onnx")
 )  # fmt: skip
 @options.overrides
 @options.root_folder
-def export(model: str, kind: str, out: Path | None, overrides: tuple[str, ...], root: Path) -> None:
+def export(model: str, kind: To, out: Path | None, overrides: tuple[str, ...], root: Path) -> None:
     """Export an encoder, or a sweep's trials.
 
     The encoder comes from a checkpoint or from a sweep's winner. Its files include resizing,
@@ -56,15 +57,10 @@ def export(model: str, kind: str, out: Path | None, overrides: tuple[str, ...], 
     from mtcon_ray.export.write import export_checkpoint
 
     path, sweep = find_network(model, root)
+    title = sweep.name if sweep else path.resolve().parent.name
     with options.display() as console:
         export_checkpoint(
-            path,
-            out,
-            root=root,
-            format="onnx" if kind == "onnx" else "pt2",
-            title=sweep.name if sweep else path.resolve().parent.name,
-            overrides=overrides,
-            callbacks=console,
+            path, out, root=root, format=kind, title=title, overrides=overrides, callbacks=console
         )
     say(f"{out}: {', '.join(sorted(entry.name for entry in out.iterdir()))}")
 

@@ -84,9 +84,8 @@ def make_plan(
         networks.try_plugins(spec, of_tasks)
     exchange: dict[str, int | float] = {}
     if built:
-        found = networks.count_networks(
-            spec, built, of_tasks, weights or cache_folder(root), extremes=count_parameters
-        )
+        store = weights or cache_folder(root)
+        found = networks.count_networks(spec, built, of_tasks, store, extremes=count_parameters)
         parameters, trained, widths = zip(*found, strict=True)
         counts["parameters"] = min(parameters), max(parameters)
         exchange = step_exchange(high, counts["views_per_step"][1] * max(widths), max(trained))

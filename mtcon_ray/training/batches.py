@@ -66,9 +66,8 @@ class Batches:
         chosen = self._chosen(step)
         rows_BP = self._examples.rows_EP[chosen]
         V = self._examples.views * rows_BP.shape[1]
-        parameters = draw_parameters(
-            len(rows_BP) * V, self._source_size, self.views, step_generator(self.seed, step)
-        )
+        generator = step_generator(self.seed, step)
+        parameters = draw_parameters(len(rows_BP) * V, self._source_size, self.views, generator)
         share = self.ranks.share(self.batch_size)
         later_BP = self._examples.rows_EP[self._chosen(step + 1)]
         images = self._feed(rows_BP[share].reshape(-1), later=later_BP[share].reshape(-1))

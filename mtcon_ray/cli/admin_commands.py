@@ -50,8 +50,7 @@ def export(model: str, kind: To, out: Path | None, overrides: tuple[str, ...], r
         folder = find_sweep(root, model)
         target = (out or folder / "optuna.journal").absolute()
         count = write_study(folder, read_recorded(folder / paths.SPEC_FILE), target)
-        say(f"{count} trials exported: optuna-dashboard {shlex.quote(str(target))}")
-        return
+        return say(f"{count} trials exported: optuna-dashboard {shlex.quote(str(target))}")
     if out is None:
         raise UserError(f"--to {kind} needs --out, a new folder")
     from mtcon_ray.export.write import export_checkpoint
@@ -83,8 +82,7 @@ def clean(name: str, root: Path, mlflow: bool, yes: bool) -> None:
     left = "" if mlflow else "its runs in MLflow, which --mlflow also deletes, and "
     say(f"not touched: {left}decoded images in {paths.cache_folder(root)}")
     if not yes:
-        say("nothing removed; --yes removes it")
-        return
+        return say("nothing removed; --yes removes it")
     check_no_links(folder)
     if mlflow:  # first, because the event log identifies them
         spec = read_recorded(folder / paths.SPEC_FILE)

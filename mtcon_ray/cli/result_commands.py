@@ -71,9 +71,7 @@ def list_names(root: Path, as_json: bool, cluster: bool, address: str | None) ->
     The size is that of a sweep's record and networks. `clean` shows the whole folder's.
     """
     if cluster or address:
-        list_jobs(address, as_json=as_json)
-        return
-
+        return list_jobs(address, as_json=as_json)
     found = _overviews(summaries(root))
     table = {
         "name": [each["name"] for each in found],
@@ -117,8 +115,7 @@ def status(name: str, other: str | None, root: Path, as_json: bool, as_csv: bool
         return
     results = _loaded(paths.find_folder(summaries(root, name), name))
     if as_csv:
-        say(show.csv_text(results.to_frame()).rstrip())
-        return
+        return say(show.csv_text(results.to_frame()).rstrip())
     name, state, total = results.name, _state(results), results.num_trials
     # Only the record tells which networks are on the disk.
     trials = [trial_record(results, trial) for trial in results.trials if as_json]

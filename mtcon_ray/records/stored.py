@@ -113,8 +113,7 @@ class StoredSweep:
         self._push()
         if time.monotonic() - self._renewed >= stores.RENEW_SECONDS:
             if self.claim.is_lost():
-                self._lose()
-                return
+                return self._lose()
             self.claim.renew()
             self._renewed = time.monotonic()
         if self.done() > 0 and time.monotonic() >= self._next_summary:
@@ -140,8 +139,7 @@ class StoredSweep:
             self._log.join()
             write_summary(self._objects, self.folder, None)
         elif not self._objects.list("log"):
-            self._objects.remove()
-            return
+            return self._objects.remove()
         self.claim.end()
 
 

@@ -33,8 +33,7 @@ def _train(driver: Driver, name: str, results: Generator[dict[str, Any], None, N
             result = next(results, None)
         except Exception as error:  # of the trial: a bug, or a device without memory
             log.exception("%s", name)
-            driver.lost(name, f"{type(error).__name__}: {error}")
-            return
+            return driver.lost(name, f"{type(error).__name__}: {error}")
         if result is None:
             break
         if not take(driver, name, result):

@@ -155,8 +155,7 @@ class TuneSearcher(Searcher):
             text = f"{reason} (log: {ray_log(self._driver.folder)})"
             # Told to a driver that lives, the loss of the driver was only a late answer.
             is_false = PreemptedError.__name__ in reason
-            self._driver.lost(name, text, counts=not (preempted or is_false))
-            return
+            return self._driver.lost(name, text, counts=not (preempted or is_false))
         outcome = Status(result.get("outcome", Status.RUNNING))
         self._driver.ended(name, outcome, result.get("reason"))
 

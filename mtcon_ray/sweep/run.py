@@ -211,8 +211,7 @@ class _Sweep:
         if self.device is None:
             from mtcon_ray.sweep.on_ray import train_on_ray  # imports ray.tune, which takes seconds
 
-            train_on_ray(self.driver, self._common, self.plan.concurrency, self._tell_end)
-            return
+            return train_on_ray(self.driver, self._common, self.plan.concurrency, self._tell_end)
         run_here(self.driver, self._common(""), self.device)
 
     def _common(self, register: str) -> dict[str, Any]:

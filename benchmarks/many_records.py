@@ -27,7 +27,7 @@ def reading_rows(num_trials: int, rounds: int) -> Rows:
         resume = "sweep", str(folder / paths.SPEC_FILE), "--name", NAME, "--resume"
         rows = [
             command_row(f"`report` {of}", report, root, 1, "report", NAME),
-            page_row(paths.report_page(folder), of, rounds),
+            page_row(folder / paths.REPORT_PAGE, of, rounds),
             command_row(f"`resume` of an ended sweep {of}", "6" if commands else "", root, 1,
                         *resume),
         ]  # fmt: skip

@@ -20,8 +20,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
-from torch.utils.data import DataLoader
-from torch.utils.data import Dataset as TorchDataset
+from torch.utils.data import DataLoader, Dataset as TorchDataset
 
 from benchmarks.losses import supcontrast_loss
 from benchmarks.machine import finish, usable_cores

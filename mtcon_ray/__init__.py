@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from mtcon_ray.api import (
         PrintedPlan,
         TrainingResult,
+        allow_plugins,
         load_encoder,
         load_results,
         load_spec,
@@ -31,8 +32,8 @@ if TYPE_CHECKING:
     from mtcon_ray.spec.run_spec import RunSpec
 
 __all__ = [
-    "PrintedPlan", "RunSpec", "SweepResults", "TrainingResult", "load_encoder", "load_results",
-    "load_spec", "make_plan", "run_sweep", "run_training",
+    "PrintedPlan", "RunSpec", "SweepResults", "TrainingResult", "allow_plugins", "load_encoder",
+    "load_results", "load_spec", "make_plan", "run_sweep", "run_training",
 ]  # fmt: skip
 
 

@@ -4,15 +4,13 @@ They do the same as the commands, in the caller's process. Afterwards its enviro
 loggers, working directory and signal handlers are as before. A Ray started by them has ended.
 """
 
+import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from operator import methodcaller
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pydantic_core import to_jsonable_python
-
-from mtcon_ray.base import paths
+from mtcon_ray.base import paths, plugins
 from mtcon_ray.cluster.environment import restored_environment, root_of, working_directory
 from mtcon_ray.display.console import Console, Terminal
 from mtcon_ray.display.plan_text import plan_lines
@@ -20,8 +18,7 @@ from mtcon_ray.errors import MtconError, SpecError
 from mtcon_ray.plan.plan import Plan
 from mtcon_ray.records.results import SweepResults, load_sweep
 from mtcon_ray.records.stored import fetch_trials, find_network, find_sweep
-from mtcon_ray.spec.run_spec import RunSpec, parse_spec
-from mtcon_ray.spec.run_spec import load_spec as load_file
+from mtcon_ray.spec.run_spec import RunSpec, load_spec as load_file, parse_spec
 
 if TYPE_CHECKING:
     from mtcon_ray.export.encoder import TrainedEncoder
@@ -42,12 +39,19 @@ class PrintedPlan(Plan):
 class TrainingResult:
     """A finished training: its name, the metrics of its last epoch, and the kept network's file.
 
-    It is the only trial of the sweep of its name.
+    It is the only trial of the sweep of its name. `value` is the objective of the kept network,
+    and the test scores among the metrics are of this network.
     """
 
     name: str
     metrics: dict[str, float]
     checkpoint: Path
+    value: float | None
+
+
+def allow_plugins() -> None:
+    """Lets specs, checkpoints and exports import the modules that they name: their code runs."""
+    plugins.allow()
 
 
 def load_spec(spec: str | Path | Mapping[str, Any], overrides: Iterable[str] = ()) -> RunSpec:
@@ -59,10 +63,15 @@ def load_spec(spec: str | Path | Mapping[str, Any], overrides: Iterable[str] = (
     if not isinstance(spec, Mapping):
         return load_file(Path(spec), overrides)
     try:
-        raw = to_jsonable_python(dict(spec), fallback=methodcaller("tolist"))  # as NumPy's numbers
-    except (AttributeError, ValueError, RecursionError) as error:
+        # Refuses a Python set, whose order differs between processes.
+        raw = json.loads(json.dumps(dict(spec), default=_plain))
+    except (AttributeError, TypeError, ValueError, RecursionError) as error:
         raise SpecError(f"spec must hold plain values: {error}") from None
     return parse_spec(raw, overrides, folder=working_directory())
+
+
+def _plain(value: Any) -> Any:
+    return str(value) if isinstance(value, Path) else value.tolist()  # as NumPy's numbers
 
 
 def make_plan(spec: RunSpec, *, root: str | Path | None = None) -> PrintedPlan:
@@ -96,7 +105,7 @@ def run_training(
         raise MtconError(f"{results.name} has failed: {trial.reason or 'its value is not finite'}")
     fetch_trials(results.folder, [paths.MODEL_FILE], trial.name)
     model = results.folder_of(trial) / paths.MODEL_FILE
-    return TrainingResult(results.name, trial.last_metrics, model)
+    return TrainingResult(results.name, trial.last_metrics, model, trial.value)
 
 
 def run_sweep(

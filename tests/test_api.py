@@ -77,8 +77,9 @@ def test_a_spec_of_a_mapping_is_checked_as_a_file_is(tmp_path: Path) -> None:
     shared = mt.load_spec({**SPEC, **ours})
     assert (shared.seed, shared.storage.local) == (3, str(tmp_path))
     assert [found.values for found in shared.search.space.values()] == [(2, 4)] * 2
-    with pytest.raises(SpecError, match="spec must hold plain values"):
-        mt.load_spec({**SPEC, "seed": object()})
+    for value in (object(), {"shape", "colour"}):
+        with pytest.raises(SpecError, match="spec must hold plain values"):
+            mt.load_spec({**SPEC, "plugins": value})
     with pytest.raises(SpecError, match=r"spec: train\.epoch: unknown key; did you mean 'epochs'"):
         mt.load_spec({**SPEC, "train": {"epoch": 1}})
 
@@ -99,6 +100,7 @@ def test_a_training_returns_its_metrics_and_network(trained: Trained) -> None:
     frame, history = results.to_frame(), results.history()
     assert frame.loc[0, "state"] == "finished"
     assert list(frame["value"]) == list(frame["val/accuracy"]) == [run.metrics["val/accuracy"]]
+    assert run.value == frame.loc[0, "value"]
     assert list(history["epoch"]) == [1, 2]
     assert list(history["trial"]) == ["trial-0000", "trial-0000"]
     assert history["loss"].notna().all()
@@ -128,6 +130,18 @@ def test_an_encoder_gives_the_features_of_the_probes(trained: Trained, tmp_path:
         np.testing.assert_array_equal(encoder.transform(others), found)
     np.testing.assert_allclose(encoder(torch.from_numpy(pixels)), found, rtol=1e-4, atol=1e-5)
     assert encoder.transform([]).shape == (0, encoder.width)
+    assert list(encoder.embed(iter(files))["path"]) == [str(file) for file in files]
+    exif, turned = Image.Exif(), tmp_path / "turned.png"
+    exif[0x0112] = 6
+    Image.fromarray(pixels[0][..., [0, 1, 2, 0]]).save(turned, exif=exif)  # transparent too
+    with Image.open(turned) as opened:
+        np.testing.assert_array_equal(encoder.transform([opened]), encoder.transform([turned]))
+    with pytest.raises(ValueError, match="mode I;16 must be 8 bits"):
+        encoder.transform([Image.new("I;16", (9, 9))])
+    with pytest.raises(ValueError, match=r"images must be uint8 \[N, H, W, 3\], got torch.float32"):
+        encoder(torch.zeros(1, 9, 9, 3))
+    with pytest.raises(ValueError, match=r"must be a list, got the text 'a.png'"):
+        encoder.embed("a.png")
     with pytest.raises(ValueError, match=r"got float64 \[30, 24, 3\]"):
         encoder.transform([pixels[0] / 255])
 

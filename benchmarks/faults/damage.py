@@ -14,11 +14,11 @@ from benchmarks.faults.kills import job_of
 from benchmarks.faults.rounds import Outcome, Round
 from mtcon_ray.base.paths import (
     LAST_FILE,
+    MLFLOW_DATABASE,
     PLAN_FILE,
     SPEC_FILE,
     cache_folder,
     event_file,
-    mlflow_database,
 )
 
 DISK_MEGABYTES = 24
@@ -39,7 +39,7 @@ def disk(folder: Path, round_: Round, outcome: Outcome) -> None:
         with _small_disk(case.folder / "root"):
             case.prepare()
             other = case.folder / "mlflow.db"
-            shutil.move(mlflow_database(case.root), other)
+            shutil.move(case.root / MLFLOW_DATABASE, other)
             case.changes["tracking"] = {"uri": f"sqlite:///{other}"}
             broken = case.choose((_full, _read_only))
             outcome.happened.append(broken.__name__.strip("_"))

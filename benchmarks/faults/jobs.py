@@ -19,13 +19,13 @@ import yaml
 
 from benchmarks.faults.processes import Command
 from mtcon_ray.base.paths import (
+    MLFLOW_DATABASE,
     MODEL_FILE,
     SPEC_FILE,
     cache_folder,
     checkpoint_folder,
     choose_root,
     event_file,
-    mlflow_database,
     shown,
     sweep_folder,
 )
@@ -152,7 +152,7 @@ class Undisturbed:
             (sys.executable, "-c", MAKE, uri), self.folder / "database.txt", environment(), uri
         )
         assert made.wait() == 0, made.printed()
-        shutil.copy(self.folder / EMPTY, mlflow_database(self.root))
+        shutil.copy(self.folder / EMPTY, self.root / MLFLOW_DATABASE)
         spec, began = self.job.write(self.folder), time.time()
         words = self.job.words(self.root, spec)
         command = Command(words, self.folder / "output.txt", environment(), f"undisturbed-{began}")
@@ -167,7 +167,7 @@ class Undisturbed:
 
     def copy_beginnings(self, root: Path) -> None:
         """Copies the empty database and the decoded images to a root: making them is slow."""
-        shutil.copy(self.folder / EMPTY, mlflow_database(root))
+        shutil.copy(self.folder / EMPTY, root / MLFLOW_DATABASE)
         shutil.copytree(cache_folder(self.root), cache_folder(root))
 
     @property
@@ -240,7 +240,7 @@ def num_epochs(folder: Path) -> dict[str, int]:
 def epochs_in_mlflow(job: Job, root: Path) -> list[tuple[str, int]]:
     """Returns trial and epoch of each loss in the root's database, by trial and epoch."""
     own = (IDENTITY, identity(event_file(job.folder(root))))
-    with closing(sqlite3.connect(mlflow_database(root))) as database:
+    with closing(sqlite3.connect(root / MLFLOW_DATABASE)) as database:
         return database.execute(EPOCHS_IN_MLFLOW, own).fetchall()
 
 

@@ -19,7 +19,7 @@ from benchmarks.faults.case import Case
 from benchmarks.faults.jobs import NAME, PROGRAM, TRACKED
 from benchmarks.faults.rounds import Outcome, Round
 from benchmarks.faults.share import time_in_tracking, timed_tracking
-from mtcon_ray.base.paths import mlflow_database
+from mtcon_ray.base.paths import MLFLOW_DATABASE
 from tests.tracking.mlflow_server import Server
 
 LOCKED = "locked"
@@ -149,7 +149,7 @@ class Database:
 
 
 def _tracked(root: Path, way: str) -> AbstractContextManager[Proxy | Database]:
-    return closing(Database(mlflow_database(root))) if way == LOCKED else proxied(root)
+    return closing(Database(root / MLFLOW_DATABASE)) if way == LOCKED else proxied(root)
 
 
 def mlflow(folder: Path, round_: Round, outcome: Outcome) -> None:

@@ -22,9 +22,9 @@ from PIL import Image
 from mtcon_ray.base.callbacks import Callbacks
 from mtcon_ray.base.paths import (
     PREVIOUS_FILE,
+    SENT_FILE,
     checkpoint_folder,
     event_file,
-    sent_file,
     sweep_folder,
 )
 from mtcon_ray.base.signals import Interrupted
@@ -84,7 +84,7 @@ def write_base(folder: Path) -> None:
     for folder in (sweep_folder(root, name) for name in (WHOLE, CUT, SWEEP)):
         # An offline sweep has no such file, and commands show what is not sent.
         sent = {"place": "0" * 32, "offset": event_file(folder).stat().st_size}
-        sent_file(folder).write_text(json.dumps(sent), encoding="utf-8")
+        (folder / SENT_FILE).write_text(json.dumps(sent), encoding="utf-8")
 
 
 def write_shop(folder: Path) -> None:

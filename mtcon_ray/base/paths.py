@@ -17,6 +17,7 @@ from collections.abc import Collection
 from errno import EPERM
 from itertools import count, pairwise
 from pathlib import Path
+from stat import S_ISREG
 from urllib.parse import quote, unquote
 
 from mtcon_ray.base.registry import STORES, URL, checked_url, expanded
@@ -34,6 +35,12 @@ PLAN_FILE = "plan.json"
 PREDICTIONS_FILE = "predictions.npz"
 MODEL_FILE, LAST_FILE, PREVIOUS_FILE = "model.pt", "last.pt", "last.previous.pt"
 CARD_FILE = "model.json"  # of an exported folder
+SENT_FILE = "sent.json"
+REPORT_PAGE = Path("report", "index.html")
+TUNE_FOLDER = "tune"
+RAY_LOG = Path("log", "ray.log")
+MLFLOW_DATABASE = "mlflow.db"
+MLFLOW_ARTIFACTS = "mlartifacts"
 # Stands in place of a network removed by `storage.keep`.
 REMOVED_FILE = "removed.txt"
 
@@ -115,24 +122,9 @@ def cache_folder(root: Path) -> Path:
     return root / "store"
 
 
-def mlflow_database(root: Path) -> Path:
-    """Returns the SQLite file of the default tracking store."""
-    return root / "mlflow.db"
-
-
-def mlflow_artifacts(root: Path) -> Path:
-    """Returns the artifact folder of the default tracking store."""
-    return root / "mlartifacts"
-
-
 def event_file(folder: Path) -> Path:
     """Returns the event log of a sweep."""
     return folder / "events.jsonl"
-
-
-def sent_file(folder: Path) -> Path:
-    """Returns the file with the sent part of the event log, as the tracking server has it."""
-    return folder / "sent.json"
 
 
 def trial_name(number: int) -> str:
@@ -150,11 +142,6 @@ def is_trial(name: str) -> bool:
     return TRIAL.fullmatch(name) is not None
 
 
-def report_page(folder: Path) -> Path:
-    """Returns the report's page of a sweep."""
-    return folder / "report" / "index.html"
-
-
 def checkpoint_folder(folder: Path, trial: str) -> Path:
     """Returns a trial's folder: model.pt, predictions.npz and, until it ends, checkpoints."""
     return folder / "checkpoints" / trial
@@ -166,14 +153,9 @@ def list_trials(folder: Path) -> list[Path]:
     return sorted(place for place in found if is_trial(place.name))
 
 
-def tune_folder(folder: Path) -> Path:
-    """Returns the folder in which Ray Tune and Ray Train keep their own files of a sweep."""
-    return folder / "tune"
-
-
 def attempt_folder(folder: Path, number: int) -> Path:
     """Returns Tune's working folder of a sweep's driver, by the driver's number from 0."""
-    return tune_folder(folder) / f"attempt-{number}"
+    return folder / TUNE_FOLDER / f"attempt-{number}"
 
 
 def next_attempt(folder: Path) -> int:
@@ -181,13 +163,8 @@ def next_attempt(folder: Path) -> int:
 
     Raises SweepError if the folder for Tune's files is a link.
     """
-    check_no_links(tune_folder(folder))
-    return 1 + max(_numbers(tune_folder(folder), "attempt"), default=-1)
-
-
-def ray_log(folder: Path) -> Path:
-    """Returns the file of Ray's own messages in a sweep."""
-    return folder / "log" / "ray.log"
+    check_no_links(folder / TUNE_FOLDER)
+    return 1 + max(_numbers(folder / TUNE_FOLDER, "attempt"), default=-1)
 
 
 def new_name(root: Path, stem: str, taken: Collection[str] = ()) -> str:
@@ -240,8 +217,18 @@ def list_folders(root: Path) -> list[Path]:
     A folder counts if it has a recorded spec. The spec's modification time gives the order.
     """
     entries = (root / SWEEPS).glob("*")
-    named = [e for e in entries if NAME.fullmatch(e.name) and (e / SPEC_FILE).is_file()]
-    return sorted(named, key=lambda e: ((e / SPEC_FILE).stat().st_mtime, e.name))
+    found = {e: _spec_time(e) for e in entries if NAME.fullmatch(e.name)}
+    return sorted((e for e, time in found.items() if time), key=lambda e: (found[e], e.name))
+
+
+def _spec_time(folder: Path) -> float | None:
+    try:
+        spec = (folder / SPEC_FILE).stat()
+        return spec.st_mtime if S_ISREG(spec.st_mode) else None
+    except PermissionError:  # another user's sweep, which cannot be read
+        return folder.stat().st_mtime
+    except OSError:
+        return None
 
 
 def _numbers(folder: Path, stem: str) -> list[int]:

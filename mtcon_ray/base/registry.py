@@ -32,7 +32,8 @@ class Spec(BaseModel):
     def __repr_args__(self) -> Iterator[tuple[str | None, Any]]:
         """Yields name, kind, and the fields that differ from their defaults, for `repr`."""
         for name, value in super().__repr_args__():
-            if name in ("name", "kind") or value != type(self).model_fields[str(name)].default:
+            field = type(self).model_fields.get(str(name))  # None for a plugin's unknown field
+            if name in ("name", "kind") or field is None or value != field.default:
                 yield name, value
 
     @pydantic.model_validator(mode="wrap")

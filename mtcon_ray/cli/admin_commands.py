@@ -15,6 +15,7 @@ from mtcon_ray.cli import options
 from mtcon_ray.data.objects import Objects
 from mtcon_ray.display.console import say
 from mtcon_ray.errors import SweepError, UserError
+from mtcon_ray.records.claim import Claim
 from mtcon_ray.records.recorded import read_recorded
 from mtcon_ray.records.stored import find_network, find_sweep
 from mtcon_ray.tracking.own_runs import remove_runs
@@ -84,15 +85,18 @@ def clean(name: str, root: Path, mlflow: bool, yes: bool) -> None:
     if not yes:
         return say("nothing removed; --yes removes it")
     check_no_links(folder)
-    if mlflow:  # first, because the event log identifies them
-        spec = read_recorded(folder / paths.SPEC_FILE)
-        say(remove_runs(folder, options.uri_of(spec, root), spec.tracking.experiment))
-    if url:
-        Objects(url).remove()
-    # Renamed first: an interrupted removal must leave no incomplete sweep under its name.
-    doomed = folder.with_name(f".removing-{folder.name}")
-    remove_folder(doomed, ignore_errors=True)  # of an earlier removal that was interrupted
-    move(folder, doomed)
+    with driver_lock(folder):
+        if url:
+            Claim(Objects(url), folder.name, take_over=False)
+        if mlflow:  # first, because the event log identifies them
+            spec = read_recorded(folder / paths.SPEC_FILE)
+            say(remove_runs(folder, options.uri_of(spec, root), spec.tracking.experiment))
+        if url:
+            Objects(url).remove()
+        # Renamed first: an interrupted removal must leave no incomplete sweep under its name.
+        doomed = folder.with_name(f".removing-{folder.name}")
+        remove_folder(doomed, ignore_errors=True)  # of an earlier removal that was interrupted
+        move(folder, doomed)
     remove_folder(doomed)
     say(f"removed {folder}")
 

@@ -35,6 +35,7 @@ THUMBNAIL = 128  # pixels
 )  # fmt: skip
 @click.option("--column", help="Column of a table with names of images.  [default: image]")
 @options.root_folder
+@options.allow_plugins
 def embed(
     model: str, images: Path, to: Path, folder: Path | None, column: str | None, root: Path
 ) -> None:
@@ -52,9 +53,6 @@ def embed(
         unreadable = embed_images(encoder, found, to.absolute(), digest, console)
     if unreadable:
         first = next(iter(unreadable.values()))
-        if len(unreadable) == len(found.names):
-            to.unlink()
-            raise UserError(f"no image was read: {first}; name their folder by --images")
         warn(f"{len(unreadable)} of {len(found.names)} images were not read, the first: {first}")
     say(f"{to}: {len(found.names)} rows")
 
@@ -74,6 +72,7 @@ def embed(
 )  # fmt: skip
 @click.option("--html", type=PATH, metavar="FILE", help="Write a page that shows the images.")
 @options.root_folder
+@options.allow_plugins
 @options.as_json
 def neighbours(
     model: str,

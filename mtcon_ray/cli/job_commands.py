@@ -19,7 +19,7 @@ from mtcon_ray.display.console import say
 from mtcon_ray.display.presentation import NOTHING, duration_text, printable, resume_line
 from mtcon_ray.display.tables import Table
 from mtcon_ray.errors import MtconError, SpecError, StorageError, SweepError, UserError
-from mtcon_ray.records.recorded import load_recorded
+from mtcon_ray.records.recorded import load_recorded, read_recorded
 from mtcon_ray.records.results import EXECUTOR, HERE, JOB, first_tags
 from mtcon_ray.records.stored import find_sweep, refresh_names
 from mtcon_ray.spec.run_spec import RunSpec, load_spec
@@ -152,7 +152,7 @@ def stop(job: str, root: Path, address: str | None) -> None:
     a sweep's newest job. `resume`, or `submit --name` for a job, continues the sweep.
     """
     if address is None and paths.NAME.fullmatch(job):
-        folder = paths.sweep_folder(root, job)
+        folder = _driven_folder(root, job)
         is_known = is_driven(folder) or (folder / paths.SPEC_FILE).exists()
         if is_known and JOB not in first_tags(folder):
             return _stop_here(folder)
@@ -172,6 +172,20 @@ def stop(job: str, root: Path, address: str | None) -> None:
     ended = known.stop(found.id).lower()
     how = f"; to continue: {resume_line(found.sweep or 'NAME', None)}"
     say(f"{found.id} {ended}{'' if ended == 'succeeded' else how}")
+
+
+def _driven_folder(root: Path, name: str) -> Path:
+    """Returns the folder of a sweep whose lock its driver holds.
+
+    The driver of a sweep in an object store has it below `storage.local` of the recorded spec.
+    """
+    folder = paths.sweep_folder(root, name)
+    if paths.stored_url(root):
+        with suppress(StorageError, SweepError):  # a job's name, or no keys of the store
+            local = read_recorded(find_sweep(root, name) / paths.SPEC_FILE).storage.local
+            own = paths.sweep_folder(paths.choose_root(paths.shown(root), local), name)
+            return own if is_driven(own) else folder
+    return folder
 
 
 def _stop_here(folder: Path) -> None:

@@ -10,8 +10,7 @@ import click
 
 from mtcon_ray.base import plugins
 from mtcon_ray.base.paths import choose_root, shown
-from mtcon_ray.cluster.environment import ROOT_VARIABLE, cluster_address
-from mtcon_ray.cluster.environment import root_of as root_of
+from mtcon_ray.cluster.environment import ROOT_VARIABLE, cluster_address, root_of as root_of
 from mtcon_ray.display.console import Console, Terminal, say
 from mtcon_ray.records.claim import TAKE_OVER
 from mtcon_ray.tracking.login import TRUST_OPTION, TRUST_VARIABLE, trust
@@ -123,19 +122,21 @@ def place_of(given: str) -> tuple[Path | None, str]:
 spec_file = click.argument("spec", type=PATH)
 
 
+allow_plugins = click.option(
+    ALLOW_PLUGINS, is_flag=True, expose_value=False,
+    callback=lambda context, parameter, given: plugins.allow() if given else None,
+    envvar="MTCON_RAY_ALLOW_PLUGINS", show_envvar=True,
+    help="Import the modules that the spec names in `plugins`, which runs their code.",
+)  # fmt: skip
+
+
 def overrides(command: Command) -> Command:
-    """Adds `--set` and `--allow-plugins`, for commands that read whole specs."""
+    """Adds `--set` and `--allow-plugins`, for commands that read and change whole specs."""
     change = click.option(
         "--set", "overrides", multiple=True, metavar="PATH=VALUE",
         help="Change a field of the spec, as train.epochs=5, for all trials; may be repeated.",
     )  # fmt: skip
-    allow = click.option(
-        ALLOW_PLUGINS, is_flag=True, expose_value=False,
-        callback=lambda context, parameter, given: plugins.allow() if given else None,
-        envvar="MTCON_RAY_ALLOW_PLUGINS", show_envvar=True,
-        help="Import the modules that the spec names in `plugins`, which runs their code.",
-    )  # fmt: skip
-    return change(allow(command))
+    return change(allow_plugins(command))
 
 
 trust_tracking = click.option(

@@ -101,7 +101,7 @@ def run(spec: RunSpec, root: Path, *, once: bool = False, **given: Any) -> int:
         results = start(spec, root=root, callbacks=console, **given)
     terminal = Terminal()
     lines = ["", *leaderboard_lines(results, columns=terminal.columns), "", *winner_lines(results)]
-    lines.append(f"report: {paths.report_page(results.folder)}")
+    lines.append(f"report: {results.folder / paths.REPORT_PAGE}")
     lines.append(f"MLflow: {ui_command(tracking_uri(spec.tracking.uri, root))}")
     terminal.write(printable("\n".join([*lines, ""])))
     return 0 if results.winner else 1

@@ -15,13 +15,16 @@ from mtcon_ray.comparison.row import Row
 from mtcon_ray.comparison.stages import plan_stages
 from mtcon_ray.comparison.summary import write_tables
 from mtcon_ray.comparison.tuning import again_spec
+from mtcon_ray.data import prepared
 from mtcon_ray.errors import MtconError
 from mtcon_ray.records.event_log import first_event
 from mtcon_ray.records.folder import FREE_ON_RESUME, changes
-from mtcon_ray.records.results import SweepResults, load_sweep
+from mtcon_ray.records.recorded import check_evaluation
+from mtcon_ray.records.results import SweepResults, first_tags, load_sweep
 from mtcon_ray.records.stored import fetch_sweep, fetch_trials, has_sweep
 from mtcon_ray.spec.run_spec import RunSpec, with_values
 from mtcon_ray.sweep.run import run_sweep
+from mtcon_ray.tracking.provenance import FINGERPRINT
 
 # Fields in which a finished sweep may differ: resources and the limits of search.
 FREE = ("resources", *(field for field in FREE_ON_RESUME if field.startswith("search.")))
@@ -81,8 +84,9 @@ def run_comparison(
             ) from None
 
     with ExitStack() as session:
+        known: dict[str, str] = {}
         for row in _trained(comparison, train):
-            rows.append(row)
+            rows.append(_on_known_data(row, known))
     write_tables(folder, rows, comparison.claims)
     return rows, folder
 
@@ -118,6 +122,21 @@ def _trained(comparison: Comparison, train: Train) -> Iterator[Row]:
             yield Row(title, None, str(error), tuple(tuned))
 
 
+def _on_known_data(row: Row, known: dict[str, str]) -> Row:
+    """Returns the row, without results if its data have changed since an earlier row's trainings.
+
+    `known` has the fingerprint of each data set in the earlier rows, and gets those of this row.
+    """
+    for results in filter(None, (*row.tuned, row.results)):
+        key = prepared.data_key(results.spec.data, results.spec.views.size)
+        fingerprint = first_tags(results.folder).get(FINGERPRINT)
+        if fingerprint and known.setdefault(key, fingerprint) != fingerprint:
+            changed = f"images, labels or splits of {results.name} are not those of the rows above"
+            way_out = "restore the data and remove its sweep, or give the comparison another name"
+            return Row(row.title, None, f"{changed}; {way_out}", row.tuned)
+    return row
+
+
 def _finished(folder: Path, spec: RunSpec) -> SweepResults | None:
     """Returns the results of a complete sweep of this spec with a winner, else None.
 
@@ -125,6 +144,7 @@ def _finished(folder: Path, spec: RunSpec) -> SweepResults | None:
     """
     if not fetch_sweep(folder) or first_event(paths.event_file(folder)) is None:
         return None
+    check_evaluation(folder)
     fetch_trials(folder, [paths.PREDICTIONS_FILE])
     found = load_sweep(folder)
     is_good = found.is_complete and found.status[0] is Status.FINISHED

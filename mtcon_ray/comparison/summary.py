@@ -7,12 +7,10 @@ from statistics import fmean
 import pandas as pd
 
 from mtcon_ray.base.root_files import make_folder, write
-from mtcon_ray.comparison.claims import Judged, as_csv, judged
-from mtcon_ray.comparison.claims import table as claims_table
+from mtcon_ray.comparison.claims import Judged, as_csv, judged, table as claims_table
 from mtcon_ray.comparison.comparison_spec import ClaimSpec
 from mtcon_ray.comparison.row import Row, columns, objectives
-from mtcon_ray.display import plotting
-from mtcon_ray.display import presentation as show
+from mtcon_ray.display import plotting, presentation as show
 from mtcon_ray.display.tables import Table
 from mtcon_ray.records.results import SweepResults
 

@@ -91,8 +91,6 @@ def decode_image(
         data += JPEG_END
     try:
         with Image.open(BytesIO(data), formats=tuple(FORMATS)) as image:
-            if ImageMode.getmode(image.mode).typestr not in ("|b1", "|u1"):
-                raise ValueError(f"mode {image.mode} must be 8 bits a channel")
             whole_size = image.size
             # JPEG only: decodes at a reduced scale, at least twice the target size.
             image.draft("RGB", (2 * size, 2 * size))
@@ -100,8 +98,7 @@ def decode_image(
             width, height = whole_size if "progressive" in image.info else image.size
             # Pillow's own `with` closes the file alone, and keeps the pixels.
             with _room(width * height), closing(image):
-                _set_upright(image)
-                return np.asarray(make_square(_on_white(image), size, resize))
+                return np.asarray(make_square(plain_rgb(image, in_place=True), size, resize))
     except MemoryError:  # a lack of memory says nothing about the image
         raise
     except UnidentifiedImageError:
@@ -125,15 +122,25 @@ def _room(num_pixels: int) -> Iterator[None]:
         _ROOM.release(millions)
 
 
-def _set_upright(image: Image.Image) -> None:
-    """Transposes the image in place by its EXIF orientation. Ignores a damaged EXIF block."""
-    image.load()  # damaged pixels are an error
+def plain_rgb(image: Image.Image, *, in_place: bool = False) -> Image.Image:
+    """Returns an image as RGB, upright by its EXIF orientation, with transparency as white.
+
+    `in_place` saves a copy and changes the image. Ignores a damaged EXIF block. Raises ValueError
+    if a channel has more than 8 bits, and Pillow's errors for damaged pixels.
+    """
+    if ImageMode.getmode(image.mode).typestr not in ("|b1", "|u1"):
+        raise ValueError(f"mode {image.mode} must be 8 bits a channel")
+    image.load()
+    return _on_white(_upright(image, in_place))
+
+
+def _upright(image: Image.Image, in_place: bool) -> Image.Image:
     try:
-        ImageOps.exif_transpose(image, in_place=True)
+        return ImageOps.exif_transpose(image, in_place=in_place) or image  # type: ignore[call-overload]
     except MemoryError:  # it says nothing about the block
         raise
     except Exception:  # Pillow's reader and writer of EXIF raise almost anything on damaged bytes
-        return
+        return image
 
 
 def make_square(whole: Image.Image, size: int, resize: Resize) -> Image.Image:

@@ -31,7 +31,7 @@ from mtcon_ray.data.checksums import write_checksums
 from mtcon_ray.data.decoding import Decoded, Decoder, DecoderLostError
 from mtcon_ray.data.remote import Report
 from mtcon_ray.data.sources.files import DataSource, FilesSource
-from mtcon_ray.errors import StorageError
+from mtcon_ray.errors import DataError, StorageError
 
 FORMAT = 2
 PROGRESS = ".decoded.json"  # files with a dot at the start get no checksum
@@ -157,11 +157,17 @@ def _decode_all(
                 free.put(way)  # for the tasks that wait
                 raise
             free.put(way)
+        expected, images = (len(rows), size, size, 3), np.ascontiguousarray(images)
+        if images.dtype != np.uint8 or images.shape != expected:
+            raise DataError(
+                f"{type(source).__name__}.decode must return uint8 images {list(expected)}, got "
+                f"{images.dtype} {list(images.shape)}"
+            )
         # Written to the file, not through the memory map: on a full disk `write` raises OSError,
         # while a map would kill the process with SIGBUS.
         with open(path, "r+b", opener=below) as file:
             file.seek(start + num_bytes(first, size))
-            file.write(np.ascontiguousarray(images).data)
+            file.write(images.data)
         return reasons
 
     with ExitStack() as stack:

@@ -1,10 +1,10 @@
 """The labels of all items, and their checks. No image is read here."""
 
 import hashlib
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -89,6 +89,11 @@ def read_table(source: "DataSource") -> LabelTable:
     No image is read. Raises DataError if the labels are not usable.
     """
     spec, table = source.spec, source.read_labels()
+    for name, codes in table.labels.items():
+        _check_codes(name, codes, (len(table),), range(MISSING, len(table.classes[name])))
+    for name, bits in table.multi_hot.items():
+        shape = len(table), len(table.multi_hot_names[name])
+        _check_codes(name, bits, shape, (0, 1, UNKNOWN_BIT))
     if spec.held_out_top_k is not None:
         for column in spec.held_out:
             if column in table.labels:
@@ -100,6 +105,17 @@ def read_table(source: "DataSource") -> LabelTable:
     table = replace(table, warnings=(*table.warnings, *_absences(table)))
     # Last, because noise draws from the remaining classes and must not hide bad labels above.
     return add_label_noise(table, spec.label_noise, spec.seed)
+
+
+def _check_codes(name: str, codes: Any, shape: tuple[int, ...], allowed: Sequence[int]) -> None:
+    """Raises DataError unless a source's column is an array of this shape and of these numbers."""
+    found = np.asarray(codes)
+    if found.dtype.kind not in "iu" or found.shape != shape or not np.isin(found, allowed).all():
+        raise DataError(
+            f"read_labels must return {name!r} as integers {list(shape)} from {allowed[0]} to "
+            f"{allowed[-1]}, got {found.dtype} {list(found.shape)} from {found.min(initial=0)} to "
+            f"{found.max(initial=0)}"
+        )
 
 
 def without(table: LabelTable, bad: Mapping[int, str], source: "DataSource") -> LabelTable:

@@ -20,8 +20,7 @@ from mtcon_ray.data.dataset import open_dataset
 from mtcon_ray.data.disk import whole_file
 from mtcon_ray.data.sources.files import evenly
 from mtcon_ray.data.views import example_views
-from mtcon_ray.display import by_class, page, plotting
-from mtcon_ray.display import presentation as show
+from mtcon_ray.display import by_class, page, plotting, presentation as show
 from mtcon_ray.display.coordinates import coordinates
 from mtcon_ray.display.plan_text import setup
 from mtcon_ray.display.plotting import STANDINGS
@@ -40,7 +39,7 @@ def build_report(results: SweepResults, *, ui_command: str, with_views: bool = F
     Replaces an earlier report. `ui_command` is the command line to open the tracking UI. With
     `with_views` the page shows images of the data, which it otherwise never does.
     """
-    target = paths.report_page(results.folder)
+    target = results.folder / paths.REPORT_PAGE
     make_folder(target.parent)
     html = fill(
         files(__package__).joinpath("page.html").read_text("utf-8"),

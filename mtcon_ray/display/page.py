@@ -5,8 +5,7 @@ from collections.abc import Sequence
 
 from mtcon_ray.base import paths
 from mtcon_ray.base.status import Status
-from mtcon_ray.display import presentation as show
-from mtcon_ray.display import results_table as tables
+from mtcon_ray.display import presentation as show, results_table as tables
 from mtcon_ray.display.ranking import deviation, margin, resampled, verdict
 from mtcon_ray.display.tables import Table
 from mtcon_ray.evaluation.intervals import difference, mean_interval

@@ -23,7 +23,7 @@ from mtcon_ray.data.disk import build_folder, whole_file
 from mtcon_ray.data.image_names import ROW_ENDINGS
 from mtcon_ray.data.sources import DataSource
 from mtcon_ray.data.sources.files import FilesSource
-from mtcon_ray.errors import SpecError
+from mtcon_ray.errors import DataError, SpecError
 from mtcon_ray.export.encoder import BATCH_SIZE, TrainedEncoder
 from mtcon_ray.export.search import NETWORK
 from mtcon_ray.spec.data.base import DataSpec, FilesSpec
@@ -111,8 +111,8 @@ def embed_images(
 
     Its columns are `path`, `embedding` and `heads/<name>` of each head: lists of float32. An
     unreadable image has a row of nulls. `model` identifies the network, also in the file. The
-    parts of an earlier run count if model and images are the same. Raises StorageError if the disk
-    is full.
+    parts of an earlier run count if model and images are the same. Raises DataError if no image
+    can be read, StorageError if the disk is full. The file `to` is then as before.
     """
     parts, total = to.with_name(f"{to.name}.parts"), len(images.names)
     own = parts / images.key(model)
@@ -126,14 +126,20 @@ def embed_images(
             with whole_file(file) as stream:
                 pq.write_table(_rows(encoder, images, rows), stream)
         callbacks.on_embed(min(at + BATCH_SIZE, total), total)
-    schema, unreadable = pq.read_schema(files[0]), dict[int, str]()
+    unreadable = dict[int, str]()
+    for at, file in files.items():
+        found = enumerate(pq.read_table(file, columns=[REASON])[REASON].to_pylist(), at)
+        unreadable |= {row: reason for row, reason in found if reason is not None}
+    if len(unreadable) == total:
+        remove_folder(parts)
+        raise DataError(
+            f"no image was read: {unreadable[0]}; for a table name their folder by --images"
+        )
+    schema = pq.read_schema(files[0])
     schema = schema.remove(schema.get_field_index(REASON)).with_metadata({NETWORK: model})
     with whole_file(to) as stream, pq.ParquetWriter(stream, schema) as writer:
-        for at, file in files.items():
-            table = pq.read_table(file)
-            found = enumerate(table[REASON].to_pylist(), at)
-            unreadable |= {row: reason for row, reason in found if reason is not None}
-            writer.write_table(table.drop_columns(REASON))
+        for file in files.values():
+            writer.write_table(pq.read_table(file).drop_columns(REASON))
     remove_folder(parts)
     return unreadable
 

@@ -1,6 +1,6 @@
 """A trained encoder for use in other programs: images in, features out."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from mtcon_ray.base.paths import CARD_FILE
 from mtcon_ray.base.regular_file import open_regular
-from mtcon_ray.data.decoding import decode_image, make_square
+from mtcon_ray.data.decoding import decode_image, make_square, plain_rgb
 from mtcon_ray.data.image_files import UnreadableImageError
 from mtcon_ray.export.model import ExportedModel
 from mtcon_ray.export.trained_network import load_network
@@ -42,7 +42,11 @@ class TrainedEncoder(nn.Module):
         self.width = self(blank).shape[1]
 
     def forward(self, images: Tensor) -> Tensor:
-        """Returns features, float32 [N, width], of images, uint8 [N, H, W, 3] of any size."""
+        """Returns features, float32 [N, width], of images, uint8 [N, H, W, 3] of any size.
+
+        Raises ValueError for images of another shape or type.
+        """
+        _check_pixels("images must be", images, "[N, H, W, 3]")
         embedding: Tensor = self.model(images)["embedding"]
         return embedding
 
@@ -56,7 +60,7 @@ class TrainedEncoder(nn.Module):
         found = [rows["embedding"] for rows in self._batches(images)]
         return torch.cat(found).numpy() if found else np.zeros((0, self.width), np.float32)
 
-    def embed(self, paths: Sequence[str | Path]) -> "DataFrame":
+    def embed(self, paths: Iterable[str | Path]) -> "DataFrame":
         """Returns the table of `mtcon-ray embed`, a row per image file.
 
         Its columns are `path`, `embedding` and `heads/<name>` of each head of the method, with an
@@ -64,6 +68,7 @@ class TrainedEncoder(nn.Module):
         """
         import pandas as pd
 
+        paths = paths if isinstance(paths, str) else [*paths]  # `_batches` refuses a text
         columns: dict[str, list[Any]] = {"path": [str(path) for path in paths]}
         for rows in self._batches(paths):
             for name, values in rows.items():
@@ -84,6 +89,8 @@ class TrainedEncoder(nn.Module):
             return {name: rows.float().cpu() for name, rows in found.items()}
 
     def _batches(self, images: Iterable[Any]) -> Iterator[dict[str, Tensor]]:
+        if isinstance(images, str):
+            raise ValueError(f"images must be a list, got the text {images!r}")
         remaining = iter(images)
         while batch := list(islice(remaining, BATCH_SIZE)):
             yield self.project(self.stored(batch))
@@ -105,10 +112,13 @@ class TrainedEncoder(nn.Module):
                     raise UnreadableImageError(f"{image}: {error}") from None
         if not isinstance(image, Image.Image):
             pixels = np.asarray(image.cpu() if isinstance(image, Tensor) else image)
-            if pixels.dtype != np.uint8 or pixels.ndim != 3 or pixels.shape[2] != 3:
-                raise ValueError(
-                    "an image must be a path, a PIL image or an array uint8 [H, W, 3], got "
-                    f"{pixels.dtype} {list(pixels.shape)}"
-                )
+            _check_pixels("an image must be a path, a PIL image or an array", pixels, "[H, W, 3]")
             image = Image.fromarray(pixels)
-        return torch.tensor(np.asarray(make_square(image.convert("RGB"), self.size, self.resize)))
+        return torch.tensor(np.asarray(make_square(plain_rgb(image), self.size, self.resize)))
+
+
+def _check_pixels(what: str, pixels: np.ndarray | Tensor, shape: str) -> None:
+    """Raises ValueError unless the array is uint8 and has a shape such as "[N, H, W, 3]"."""
+    is_bytes, num_axes = str(pixels.dtype).endswith("uint8"), shape.count(",") + 1
+    if not is_bytes or pixels.ndim != num_axes or pixels.shape[-1] != 3:
+        raise ValueError(f"{what} uint8 {shape}, got {pixels.dtype} {list(pixels.shape)}")

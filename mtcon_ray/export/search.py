@@ -1,5 +1,6 @@
 """Exact search for the nearest images in a Parquet file of embeddings, block by block."""
 
+import logging
 import math
 from collections.abc import Iterator
 from operator import attrgetter
@@ -20,6 +21,8 @@ NETWORK = b"mtcon.network"  # in the file's metadata
 EMBEDDING = pa.list_(pa.float32())
 BLOCK = 4096  # rows in memory at once
 
+log = logging.getLogger(__name__)
+
 
 class Neighbour(NamedTuple):
     """An image of a file of embeddings: its row, name, and cosine similarity to the query."""
@@ -32,8 +35,9 @@ class Neighbour(NamedTuple):
 def search(file: Path, column: str, query_QD: Tensor, k: int, model: str) -> list[list[Neighbour]]:
     """Returns the k nearest images of each query by cosine similarity, the nearest first.
 
-    `column` is `embedding` or `heads/<name>`. Images without a finite embedding are left out.
-    `model` identifies the network of the queries. Raises DataError if the file is no Parquet file
+    `column` is `embedding` or `heads/<name>`. Images without a finite embedding are left out, and a
+    warning counts them. `model` identifies the network of the queries. Raises DataError if the file
+    is no Parquet file
     with this column, of the width of the queries, or holds embeddings of another network.
     """
     query_QD = F.normalize(query_QD.double(), dim=1)
@@ -71,7 +75,7 @@ def _blocks(
             f"{file} must have a column path and a column {column!r} of embeddings, as "
             f"`mtcon-ray embed` writes them{nearest(column, known)}"
         )
-    at, missing = 0, pa.scalar(width * [math.nan], EMBEDDING)
+    at, left_out, missing = 0, 0, pa.scalar(width * [math.nan], EMBEDDING)
     for block in parquet.iter_batches(BLOCK, columns=[PATH, column]):
         block.validate(full=True)
         lists = block[column].fill_null(missing)
@@ -86,4 +90,6 @@ def _blocks(
         rows = finite_N.nonzero()[:, 0].numpy()
         paths = block[PATH].take(pa.array(rows)).to_pylist()
         yield (rows + at).tolist(), paths, near_ND[finite_N]
-        at += len(block)
+        at, left_out = at + len(block), left_out + len(block) - len(rows)
+    if left_out:
+        log.warning("%s of %s images have no finite embedding and are left out", left_out, at)

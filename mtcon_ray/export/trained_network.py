@@ -27,7 +27,7 @@ from mtcon_ray.training.device import pick_autocast
 
 # Further files of an export.
 WEIGHTS_FILE, HEADS_FILE = "weights.safetensors", "heads.safetensors"
-MAX_CARD_BYTES = 2**26
+MAX_CARD_BYTES, MAX_CLASSES = 2**26, 1_000_000
 # The sections of a checkpoint's spec that an override may change, and their fields that have shaped
 # the training and change nothing here.
 CHANGEABLE = {"data", "evaluate", "resources"}
@@ -125,14 +125,17 @@ def _read_export(path: Path) -> tuple[RunSpec, Method, dict[str, Any]]:
         with open_regular(path, MAX_CARD_BYTES) as file:
             about = json.load(file)
         spec = parse_spec(about["spec"], where=str(path))
-        problem = spec.problem({str(name): int(n) for name, n in about["sizes"].items()})
+        sizes = {task: int(about["sizes"][task]) for task in spec.data.tasks}
+        if not all(0 < size <= MAX_CLASSES for size in sizes.values()):
+            raise ValueError(f"sizes must be from 1 to {MAX_CLASSES:,}, got {sizes}")
         heads = load_file(path.parent / HEADS_FILE)
         open_regular(path.parent / WEIGHTS_FILE).close()
     except (OSError, ValueError, LookupError, TypeError, AttributeError, SafetensorError) as error:
         raise CheckpointError(
             f"{path.parent} is no complete export of this version: {error}; export again"
         ) from None
-    return spec, METHODS[spec.method.name](spec.method, problem), {"network": heads}
+    method = METHODS[spec.method.name](spec.method, spec.problem(sizes))
+    return spec, method, {"network": heads}
 
 
 def _load(path: Path) -> tuple[RunSpec, Method, dict[str, Any]]:

@@ -41,6 +41,8 @@ from mtcon_ray.version import __version__
 
 # Upper bounds of the dynamic dimensions, declared to torch.export.
 MAX_IMAGES, MAX_SIDE = 2**20, 2**16
+# Fields of data that determine the squares of images.
+SQUARES = ("resize", "store_size")
 # Sections of the spec left out of exports: they name machines, servers and directories.
 PRIVATE = ("search", "resources", "tracking", "storage")
 
@@ -74,7 +76,13 @@ def export_checkpoint(
     measurement = opened.full_measurement()
     probes = measurement.fit().probes
     scores, file = measurement.scores_of(probes), f"model.{format}"
-    facts = card(opened, scores, checkpoint.load(path), title or path.stem, file)
+    state = checkpoint.load(path)
+    facts = card(opened, scores, state, title or path.stem, file)
+    # The checkpoint's tasks are its heads. Images are made square as for the probes.
+    own = checkpoint.spec_in(path, state)
+    squares = {k: v for k, v in opened.spec.data if k in SQUARES and hasattr(own.data, k)}
+    data = own.data.model_copy(update=squares)
+    facts["spec"] = _public(own.model_copy(update={"data": data}))
     network = opened.network.cpu()
     heads = {label: _head(probes[label]) for label in measurement.places}
     model = ExportedModel(network, heads, opened.spec).eval().requires_grad_(False)
@@ -142,7 +150,7 @@ def _save(model: ExportedModel, path: Path, about: dict[str, str]) -> None:
 def card(
     opened: Evaluation, scores: Mapping[str, float], state: Mapping[str, Any], title: str, file: str
 ) -> dict[str, Any]:
-    """Returns the content of model.json. Paths in the spec are reduced to file names.
+    """Returns the content of model.json without the spec.
 
     `scores` are metrics by name. Fingerprint, epoch and value of `state`, the checkpoint, are
     recorded.
@@ -170,7 +178,6 @@ def card(
             for name, place in spec.labels.places.items()
         },
         "data": {"fingerprint": dataset.fingerprint, "trained_on": state["fingerprint"]},
-        "spec": _public(spec),
         "sizes": state["sizes"],
         "versions": {"mtcon-ray": __version__, "torch": torch.__version__},
     }

@@ -9,8 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from mtcon_ray.losses.amcl import TWO_SIDED, Adaptive, TemperatureNet, adapt
-from mtcon_ray.methods.self_supervised import SelfSupervisedMethod
-from mtcon_ray.models.network import BatchNormProjector, SimSiamHead
+from mtcon_ray.methods.self_supervised import BarlowTwins, SelfSupervisedMethod, SimSiam
 from mtcon_ray.spec.methods.self_supervised import AMCLSpec
 from mtcon_ray.spec.problem import Problem
 
@@ -37,12 +36,10 @@ class AMCL(SelfSupervisedMethod):
         self.is_two_sided = spec.form in TWO_SIDED
 
     def make_head(self, head: str, width: int) -> nn.Module:
-        dims = {"dim": self.spec.dim, "hidden": self.spec.hidden}
-        if self.spec.form == "simsiam":
-            return SimSiamHead(width, **dims, predictor_hidden=self.spec.predictor_hidden)
-        if self.spec.form == "barlow":
-            return BatchNormProjector(width, **dims)
-        return super().make_head(head, width)
+        plain = {"simsiam": SimSiam, "barlow": BarlowTwins}.get(self.spec.form)
+        if plain is None:
+            return super().make_head(head, width)
+        return plain(self.spec, self.problem).make_head(head, width)
 
     def head_loss(self, z_BVD: Tensor, index: int) -> Tensor:
         """Returns the scalar loss of a head. z_BVD is as in `losses.amcl`."""

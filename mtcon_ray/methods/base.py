@@ -27,8 +27,7 @@ from mtcon_ray.losses.positives import OwnView, Relation
 from mtcon_ray.losses.weighting import FixedWeights, Weighting
 from mtcon_ray.models.encoders import Encoder
 from mtcon_ray.models.network import Network, ProjectionHead
-from mtcon_ray.spec.methods.base import METHODS as SPECS
-from mtcon_ray.spec.methods.base import ContrastiveSpec, MethodSpec
+from mtcon_ray.spec.methods.base import METHODS as SPECS, ContrastiveSpec, MethodSpec
 from mtcon_ray.spec.problem import Problem
 
 

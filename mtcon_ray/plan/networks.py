@@ -4,8 +4,11 @@ import inspect
 import traceback
 from collections.abc import Mapping
 from contextlib import suppress
+from io import BytesIO
 from itertools import product
 from pathlib import Path
+from pickle import UnpicklingError
+from typing import Any
 
 import torch
 
@@ -26,12 +29,12 @@ NUM_ITEMS = 2
 
 def count_networks(
     spec: RunSpec, built: list[RunSpec], sizes: Mapping[str, int], store: Path, *, extremes: bool
-) -> list[tuple[int, int, int]]:
-    """Returns three counts of each network, the least and the greatest among them.
+) -> tuple[list[tuple[int, int, int]], list[str]]:
+    """Returns three counts of each network, and the searched widths of heads without effect.
 
-    These are the parameters of encoder and heads, the parameters with a gradient, which include the
-    method's own, and the values of a view's rows in all heads with a teacher's keys. The last is 0
-    with a single worker, or if a plugin's head does not run on the meta device.
+    The counts are the parameters of encoder and heads, the parameters with a gradient, which
+    include the method's own, and the values of a view's rows in all heads with a teacher's keys.
+    The last is 0 with a single worker, or if a plugin's head does not run on the meta device.
 
     `built` are the specs of the networks to build, at least one. Building checks that the encoder's
     weights fit. With `extremes` the networks with the least and greatest searched numbers are
@@ -56,9 +59,14 @@ def count_networks(
         trained = sum(p.numel() for p in [*own, *method.parameters()] if p.requires_grad)
         return sum(p.numel() for p in own), trained, width if method.momentum is None else 2 * width
 
+    def count_at(values: Mapping[str, Any]) -> tuple[int, int, int]:
+        return count(with_values(spec, {**values, "search": {}}))
+
     counts = [count(one) for one in built]
     space = {p: d.extremes for p, d in spec.search.space.items() if p.startswith("model.")}
     numbers = {path: [n for n in ends if isinstance(n, int)] for path, ends in space.items()}
+    widths = [(p, values) for p, values in space.items() if p.startswith("model.head_")]
+    unused = [p for p, some in widths if 1 == len({count_at({p: v}) for v in some}) < len(some)]
     found = []
     for end in (min, max) if extremes and any(numbers.values()) else ():
         # Networks grow with each number. With null, a network may be smaller or larger.
@@ -66,9 +74,8 @@ def count_networks(
         for values in product(*ends.values()):
             # Values may be refused together. No trial has them then.
             with suppress(SpecError):
-                chosen = dict(zip(ends, values, strict=True))
-                found.append(count(with_values(spec, {**chosen, "search": {}})))
-    return found or counts[:1]
+                found.append(count_at(dict(zip(ends, values, strict=True))))
+    return found or counts[:1], unused
 
 
 def _check_heads(spec: RunSpec, network: Network) -> None:
@@ -134,3 +141,12 @@ def _step(spec: RunSpec, sizes: Mapping[str, int]) -> None:
     if spec.method.trains:
         lr = lr_at(100 * train.epochs - 1, train, steps_per_epoch=100)  # after warm-up
         update(learner, x_NCHW, batch, lr=lr, step=0, num_steps=1)
+        torch.save(learner.optimizer.state_dict(), stored := BytesIO())
+        stored.seek(0)
+        try:
+            torch.load(stored, weights_only=True)
+        except UnpicklingError:
+            raise SpecError(
+                f"optimizer {train.optimizer.name!r}: its state must hold only tensors and plain "
+                "values, because a checkpoint with anything else cannot be read"
+            ) from None

@@ -11,7 +11,7 @@ from statistics import fmean, stdev
 from typing import TYPE_CHECKING, Any
 
 from mtcon_ray.base import paths
-from mtcon_ray.base.metrics import Labels, objective
+from mtcon_ray.base.metrics import LOSS, Labels, objective
 from mtcon_ray.base.status import Status
 from mtcon_ray.errors import MtconError, SweepError
 from mtcon_ray.plan.plan import Plan, read_plan
@@ -26,11 +26,8 @@ from mtcon_ray.spec.space import with_lists
 if TYPE_CHECKING:
     from pandas import DataFrame
 
-
-# The tag of a sweep begun by a job of `mtcon-ray submit`.
-JOB = "mtcon.job"
-# The tag with the executor that began a sweep: HERE without Ray.
-EXECUTOR, HERE = "mtcon.executor", "here"
+# Tags: of a sweep begun by a job of `mtcon-ray submit`, and of the executor, HERE without Ray.
+JOB, EXECUTOR, HERE = "mtcon.job", "mtcon.executor", "here"
 
 Report = tuple[int, dict[str, float]]
 
@@ -239,7 +236,7 @@ class SweepResults:
     @property
     def report_path(self) -> Path:
         """The page of the report, which exists once the sweep has ended."""
-        return paths.report_page(self.folder)
+        return self.folder / paths.REPORT_PAGE
 
     def to_frame(self) -> "DataFrame":
         """Returns a table with a row per trial, best first.
@@ -247,7 +244,7 @@ class SweepResults:
         Columns: trial, state, seed, epochs (its budget), epoch (its last), value, seconds, then the
         searched fields by path, then the metrics of the last epoch.
         """
-        return _frame(
+        rows = (
             {
                 "trial": trial.name,
                 "state": trial.status.words,
@@ -261,17 +258,19 @@ class SweepResults:
             }
             for trial in self.ranked()
         )
+        return _frame(rows, ["trial", "state", "seed", "epochs", "epoch", "value", "seconds"])
 
     def history(self) -> "DataFrame":
         """Returns a table with a row per trial and epoch: trial, epoch, and all metrics."""
-        reports = ((t.name, *report) for t in self.trials for report in t.reports)
-        return _frame({"trial": name, "epoch": epoch, **found} for name, epoch, found in reports)
+        each = ((trial.name, report) for trial in self.trials for report in trial.reports)
+        rows = ({"trial": name, "epoch": epoch, **found} for name, (epoch, found) in each)
+        return _frame(rows, ["trial", "epoch", LOSS])
 
 
-def _frame(rows: Iterable[dict[str, Any]]) -> "DataFrame":
+def _frame(rows: Iterable[dict[str, Any]], columns: list[str]) -> "DataFrame":
     from pandas import DataFrame
 
-    return DataFrame(list(rows))
+    return DataFrame(found) if (found := [*rows]) else DataFrame(columns=columns)
 
 
 def load_sweep(folder: Path) -> SweepResults:

@@ -25,10 +25,10 @@ from mtcon_ray.base.root_files import SWEEPS, make_folder, remove, remove_folder
 from mtcon_ray.data import objects as stores
 from mtcon_ray.data.disk import whole_file
 from mtcon_ray.data.objects import Objects, patiently
-from mtcon_ray.errors import StorageError, SweepError, nearest
+from mtcon_ray.errors import CheckpointError, StorageError, SweepError, nearest
 from mtcon_ray.records.claim import Claim, is_held
 from mtcon_ray.records.results import SweepResults, load_sweep
-from mtcon_ray.records.stored_log import StoredLog, read_log, read_summary, write_summary
+from mtcon_ray.records.stored_log import SUMMED, StoredLog, read_log, read_summary, write_summary
 from mtcon_ray.training.uploads import fetch_files
 
 END_SECONDS = 20.0  # less than a job or a pod is given to end
@@ -132,6 +132,8 @@ class StoredSweep:
             patiently(self._end, END_SECONDS)
 
     def _end(self) -> None:
+        if self.claim.is_lost():
+            return
         if self._log:
             self._push()
             if self._lost:  # the segments are another driver's
@@ -140,6 +142,9 @@ class StoredSweep:
             write_summary(self._objects, self.folder, None)
         elif not self._objects.list("log"):
             return self._objects.remove()
+        elif all((self.folder / name).exists() for name in SUMMED):
+            # A driver that was killed at its end may have left an older summary.
+            write_summary(self._objects, self.folder, None)
         self.claim.end()
 
 
@@ -175,6 +180,9 @@ def fetch_log(objects: Objects, folder: Path) -> int:
     data, path = read_log(objects), paths.event_file(folder)
     here = path.read_bytes() if path.exists() else b""
     if here != data and not (data and here.startswith(data)):
+        if here.partition(b"\n")[0] != data.partition(b"\n")[0]:  # of another sweep of this name
+            remove_folder(folder / "checkpoints", ignore_errors=True)
+            remove(folder / paths.SENT_FILE)
         with whole_file(path) as file:
             file.write(data)
     return len(data)
@@ -220,6 +228,11 @@ def fetch_sweep(folder: Path) -> bool:
     objects = Objects(url)
     there = objects.list(deep=False)
     if paths.SPEC_FILE not in there:
+        if left := sorted(there.keys() & {"log", "checkpoints"}):
+            raise SweepError(
+                f"{url} has {' and '.join(left)} but no {paths.SPEC_FILE}; restore that file, "
+                "remove the rest, or give another --name"
+            )
         return False
     make_folder(folder)
     remove(folder / ELSEWHERE_FILE)
@@ -300,6 +313,8 @@ def find_network(name: str, root: Path) -> tuple[Path, SweepResults | None]:
     except SweepError:
         if (card := Path(name) / paths.CARD_FILE).is_file():
             return card, None
+        if not paths.NAME.fullmatch(name):
+            raise CheckpointError(f"there is no checkpoint and no export at {name}") from None
         raise
     winner = sweep.required_winner()
     fetch_trials(sweep.folder, [paths.MODEL_FILE, paths.REMOVED_FILE], winner.name)

@@ -63,8 +63,9 @@ class StoredLog(EventLog):
         """Writes the whole log as one object. Raises StorageError."""
         whole = f"{FOLDER}/{self._driver:06d}-0"
         self._objects.write(whole, read_part(self.path, 0, self.done))
-        self._objects.remove(PARTS)
-        self._objects.delete(set(self._objects.list(FOLDER)) - {whole})
+        matches = map(SEGMENT.fullmatch, self._objects.list(FOLDER))
+        own = {match[0] for match in matches if match and int(match[1]) <= self._driver}
+        self._objects.delete(own - {whole})
 
 
 def read_log(objects: Objects) -> bytes:

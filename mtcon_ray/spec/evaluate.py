@@ -2,11 +2,11 @@
 
 import math
 from collections.abc import Mapping
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
-from mtcon_ray.base.metrics import Kind
+from mtcon_ray.base.metrics import OF_CLASSES, Kind
 from mtcon_ray.base.registry import BelowOne, Choice, Count, NamedSpec, Positive, Spec, Table
 from mtcon_ray.errors import SpecError
 
@@ -15,6 +15,9 @@ from mtcon_ray.errors import SpecError
 EVALUATION = 2
 # Norm of the gradient, relative to its norm at zero weights, below which a probe has converged.
 CONVERGED = 1e-4
+
+# Beginnings of the names of this package's scores.
+OWN = ("accuracy", "map", "f1_")
 
 Select = Literal["last", "best"]
 Penalty = Annotated[float, Field(gt=0, le=1e6)]
@@ -108,6 +111,17 @@ class EvaluateSpec(Spec):
         (), description="further scores of plugins in the test evaluation, test/NAME/LABEL"
     )
     batch_size: Count = Field(256, description="images per forward pass of the encoder")
+
+    @model_validator(mode="after")
+    def _metrics_have_names_of_their_own(self) -> Self:
+        names = [metric.name for metric in self.metrics]
+        taken = [n for n in names if names.count(n) > 1 or n.startswith(OWN) or n in OF_CLASSES]
+        if taken:
+            raise ValueError(
+                f"metrics must each have a name of their own, got {taken[0]!r}, which is given "
+                "twice or is a score of mtcon-ray; register the class under another name"
+            )
+        return self
 
 
 def selected_epoch(values: Mapping[int, float], select: Select) -> int | None:

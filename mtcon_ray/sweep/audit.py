@@ -4,6 +4,7 @@ The event log is the record, and runs in MLflow are corrected from it. Losses of
 networks cannot be repaired and are only named.
 """
 
+import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +14,7 @@ from mtcon_ray.base import paths
 from mtcon_ray.base.metrics import LOSS
 from mtcon_ray.base.status import Status
 from mtcon_ray.data.checksums import find_change
+from mtcon_ray.data.prepared import SETS_TAG, data_key
 from mtcon_ray.errors import CheckpointError, SpecError, SweepError, TrackingError, UserError
 from mtcon_ray.evaluation.predictions import load_predictions
 from mtcon_ray.records.event_log import by_trial, read_events
@@ -74,7 +76,7 @@ class Audit:
             found = list(self._tracking_problems(client, uri))
         yield from found
         # Such as the files of the report. The driver's machine alone knows what it has sent.
-        is_copy = paths.stored_url(self.folder) and not paths.sent_file(self.folder).exists()
+        is_copy = paths.stored_url(self.folder) and not (self.folder / paths.SENT_FILE).exists()
         if not found and not is_copy and (left := num_unsent(self.folder)):
             yield Finding("MLflow", f"{left} events are not sent yet", SENT)
 
@@ -138,12 +140,17 @@ class Audit:
         states = (path.parent / name for name in (paths.LAST_FILE, paths.PREVIOUS_FILE))
         may_be_newer = late or (not trial.status.is_final and any(map(Path.exists, states)))
         is_selected = written == epoch and repr(saved) == repr(values.get(written))  # also NaN
-        if not is_selected and not (may_be_newer and written > (epoch or 0)):
+        # A store gets a network with the next checkpoint, and the trial may be stopped before it.
+        is_older = paths.stored_url(self.folder) and trial.status is Status.PRUNED
+        is_older = is_older and repr(saved) == repr(values.get(written))
+        if not (is_selected or is_older or (may_be_newer and written > (epoch or 0))):
             problem = f"it is of epoch {written} with {saved:.4f}; the event log ends at epoch "
             problem += f"{trial.last_epoch} and selects epoch {epoch or 'none'}"
             yield Finding(self._at(path), problem)
         same = self.spec.trial(trial.params, trial.seed - self.spec.seed)
-        now = self._tags.get(FINGERPRINT) or fingerprint
+        sets, key = json.loads(self._tags.get(SETS_TAG, "{}")), data_key(same.data, same.views.size)
+        is_base = key == data_key(self.spec.data, self.spec.views.size)
+        now = (self._tags.get(FINGERPRINT) if is_base else sets.get(key, [None])[-1]) or fingerprint
         checkpoint.check_same_training(path, state, same, now)
 
     def _at(self, path: Path) -> str:

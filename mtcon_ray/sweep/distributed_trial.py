@@ -15,7 +15,7 @@ from ray.tune.experiment import Trial
 from ray.tune.integration.ray_train import TuneReportCallback
 from ray.util.placement_group import PlacementGroup, placement_group_table, remove_placement_group
 
-from mtcon_ray.base.paths import tune_folder
+from mtcon_ray.base.paths import TUNE_FOLDER
 from mtcon_ray.base.status import Status
 from mtcon_ray.data.dataset import Dataset
 from mtcon_ray.display.presentation import one_line
@@ -81,7 +81,7 @@ def _trainer(work: Assignment, config: dict[str, Any]) -> TorchTrainer:
         ),
         run_config=ray.train.RunConfig(
             name=f"{work.sweep.name}-{work.name}-{time.time_ns()}",
-            storage_path=str(tune_folder(work.sweep) / "train"),
+            storage_path=str(work.sweep / TUNE_FOLDER / "train"),
             failure_config=ray.train.FailureConfig(
                 max_failures=0,
                 controller_failure_limit=CONTROLLER_FAILURES,  # type: ignore[call-arg]

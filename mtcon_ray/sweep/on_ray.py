@@ -13,7 +13,7 @@ from ray.tune.schedulers import FIFOScheduler, TrialScheduler
 from ray.tune.search import Searcher
 from ray.tune.stopper import NoopStopper
 
-from mtcon_ray.base.paths import attempt_folder, ray_log
+from mtcon_ray.base.paths import RAY_LOG, attempt_folder
 from mtcon_ray.base.status import Status
 from mtcon_ray.cluster.ray_private import count_errors_as_losses
 from mtcon_ray.cluster.ray_start import ending_with_ray
@@ -152,7 +152,7 @@ class TuneSearcher(Searcher):
             take(self._driver, name, result)
         if error or "lost" in result:
             reason, preempted = self._watch.loss_of(name, result)
-            text = f"{reason} (log: {ray_log(self._driver.folder)})"
+            text = f"{reason} (log: {self._driver.folder / RAY_LOG})"
             # Told to a driver that lives, the loss of the driver was only a late answer.
             is_false = PreemptedError.__name__ in reason
             return self._driver.lost(name, text, counts=not (preempted or is_false))

@@ -189,8 +189,10 @@ class SweepRecord:
         discard_resume_state(folder)
         is_due = not trial.num_artifacts and (at_end or self.spec.storage.keep is None)
         if is_due and self.spec.tracking.sends_files_of(trial.status):
-            for file in kept_files(folder):
-                self.append(events.Artifact(trial=trial.name, path=file, to="checkpoints"))
+            kept = kept_files(folder)
+            files = [events.Artifact(trial=trial.name, path=f, to="checkpoints") for f in kept]
+            if files:
+                self.append(*files)
 
     def end(self, status: str, report: Path | None, **tags: str) -> None:
         """Writes the winner's scores, the sweep's end and the report's files.
@@ -207,10 +209,10 @@ class SweepRecord:
             self.append(events.Reported(epoch=step, metrics=scores))
             if report:
                 tags |= {"mtcon.winner": winner.name, "mtcon.winner.value": f"{winner.value:.4f}"}
-        self.append(events.Ended(status=status, tags=tags))
         # After the end: events are sent in order, and a store of files may not answer.
-        for file in sorted(report.parent.iterdir()) if report else ():
-            self.append(events.Artifact(path=str(file), to="report"))
+        pages = sorted(report.parent.iterdir()) if report else ()
+        files = [events.Artifact(path=str(file), to="report") for file in pages]
+        self.append(events.Ended(status=status, tags=tags), *files)
 
     def is_done(self, trial: Trial) -> bool:
         """Returns True if the log has the last epoch of a trial, which may be at a plateau."""

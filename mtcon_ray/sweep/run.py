@@ -23,6 +23,7 @@ from mtcon_ray.cluster.environment import working_folder
 from mtcon_ray.cluster.jobs import in_job, way_on
 from mtcon_ray.data import prepared
 from mtcon_ray.data.image_cache import lent_nothing
+from mtcon_ray.data.objects import patiently
 from mtcon_ray.errors import MtconError, StorageError, storage_error
 from mtcon_ray.plan.local import choose_device, this_machine
 from mtcon_ray.plan.plan import Plan
@@ -38,7 +39,7 @@ from mtcon_ray.sweep.prior import earlier_trials, first_configurations
 from mtcon_ray.sweep.record import SweepRecord
 from mtcon_ray.tracking.lifecycle import Lifecycle
 from mtcon_ray.tracking.mlflow_server import own_database, tracking_uri, ui_command
-from mtcon_ray.tracking.provenance import CACHE, FINGERPRINT, check_same_data, provenance
+from mtcon_ray.tracking.provenance import CACHE, FINGERPRINT, changed_since_start, provenance
 
 
 def run_sweep(
@@ -91,16 +92,15 @@ def run_sweep(
         plan, dataset, sets = prepare(spec, folder, view, uri, callbacks, first, lent)
         if here:
             plan = plan.model_copy(update={"concurrency": 1})
-        check_same_data(folder, dataset.fingerprint)
         tags = {FINGERPRINT: dataset.fingerprint, CACHE: dataset.cache}
-        tags |= {prepared.SETS_TAG: json.dumps(sets, sort_keys=True)} if store else {}
+        tags |= {prepared.SETS_TAG: json.dumps(sets, sort_keys=True)}
         tags |= {EXECUTOR: HERE if here else "ray"} | ({JOB: "true"} if in_job() else {})
         tags |= provenance(working_folder())
-        notes: list[str] = []
+        notes = [f"warning: {text}" for text in changed_since_start(folder, tags, sets)]
         if not here:
             callbacks.on_phase("connecting to Ray")
             environment = connection.sweep_environment(spec.resources.cpus)
-            stack.enter_context(connection.connected(paths.ray_log(folder), environment))
+            stack.enter_context(connection.connected(folder / paths.RAY_LOG, environment))
             notes += [f"warning: {text}" for text in nodes.check_nodes(folder)]
         write_beginnings(folder, spec, plan)
         notes += [_where(folder, uri, spec)] if store else []
@@ -237,7 +237,7 @@ class _Sweep:
             reason = f"{reason}; to continue: {way_on(self.folder)}"
             self.driver.callbacks.on_note(reason)
             tags["mtcon.reason"] = reason
-        stored.fetch_trials(self.folder, [paths.PREDICTIONS_FILE])
+        patiently(lambda: stored.fetch_trials(self.folder, [paths.PREDICTIONS_FILE]))
         results, report = _reported(self.folder, self.lifecycle.sender.uri)
         self.driver.record.end("FINISHED" if results.winner else "FAILED", report, **tags)
         return results

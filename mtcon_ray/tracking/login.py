@@ -14,7 +14,7 @@ from netrc import NetrcParseError, netrc
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
-from mtcon_ray.base.paths import mlflow_artifacts
+from mtcon_ray.base.paths import MLFLOW_ARTIFACTS
 from mtcon_ray.base.root_files import check_no_links, split_at_root
 from mtcon_ray.errors import UserError
 
@@ -123,7 +123,7 @@ def check_place(location: str, uri: str, name: str = "") -> None:
     # Only in this spelling, because MLflow reads other spellings differently.
     if folder.is_absolute() and location in (str(folder), folder.as_uri()):
         root, below = split_at_root(folder)
-        if root / below[0] == mlflow_artifacts(root):
+        if root / below[0] == root / MLFLOW_ARTIFACTS:
             return check_no_links(folder / name)
     named = {_own(), *_trusted()} - {""}
     if scheme_of(uri) != "databricks" and not named & {address(uri), address(location)}:

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import quote, unquote, urlsplit
 
-from mtcon_ray.base.paths import mlflow_artifacts, mlflow_database, shown
+from mtcon_ray.base.paths import MLFLOW_ARTIFACTS, MLFLOW_DATABASE, shown
 from mtcon_ray.base.root_files import below, check_no_links, make_folder, move, remove, touch
 from mtcon_ray.errors import MtconError, SpecError, TrackingError, UserError
 from mtcon_ray.tracking import login
@@ -63,7 +63,7 @@ def tracking_uri(spec_uri: str | None, root: Path) -> str:
 
 def own_database(root: Path) -> str:
     """Returns the URI of the SQLite file below a root."""
-    path = str(mlflow_database(root.absolute()))
+    path = str(root.absolute() / MLFLOW_DATABASE)
     # Only these characters have a meaning in a URI. All others stay, because the URI of a root
     # must not change: a sweep's saved position in its event log belongs to the URI.
     quoted = re.sub("[%?#]", lambda found: quote(found[0]), path)
@@ -77,8 +77,8 @@ def artifact_location(uri: str, root: Path) -> str | None:
         return None
     # Made here: MLflow's folder would be readable by others. If this fails, uploads wait.
     with suppress(OSError):
-        make_folder(mlflow_artifacts(root))
-    return mlflow_artifacts(root).as_uri()
+        make_folder(root / MLFLOW_ARTIFACTS)
+    return (root / MLFLOW_ARTIFACTS).as_uri()
 
 
 def check_experiment(experiment: "Experiment", uri: str, root: Path) -> None:
@@ -92,7 +92,7 @@ def check_experiment(experiment: "Experiment", uri: str, root: Path) -> None:
         raise UserError(
             f"experiment {name!r} is deleted in MLflow; restore it with {command}, or {way_out}"
         )
-    parts, own = urlsplit(experiment.artifact_location), mlflow_artifacts(root)
+    parts, own = urlsplit(experiment.artifact_location), root / MLFLOW_ARTIFACTS
     folder = Path(unquote(parts.path))
     is_of_a_root = parts.scheme in ("", "file") and folder.name == own.name
     if uri == own_database(root) and is_of_a_root and folder.resolve() != own.resolve():

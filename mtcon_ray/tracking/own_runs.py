@@ -6,7 +6,7 @@ See `mlflow_server` for imports of mlflow.
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from mtcon_ray.base.paths import event_file, mlflow_artifacts
+from mtcon_ray.base.paths import MLFLOW_ARTIFACTS, event_file
 from mtcon_ray.base.root_files import remove_folder
 from mtcon_ray.errors import SweepError
 from mtcon_ray.records.event_log import first_event, identity
@@ -59,7 +59,7 @@ def remove_runs(folder: Path, uri: str, experiment: str) -> str:
         for run in runs:
             if run.lifecycle_stage == "active":
                 client.delete_run(run.run_id)
-            files = mlflow_artifacts(folder.parents[1]) / run.run_id
+            files = folder.parents[1] / MLFLOW_ARTIFACTS / run.run_id
             # The id may be a stranger's, such as "../sweeps/shoes-2".
             is_own = run.run_id.isalnum() and run.artifact_uri == f"{files.as_uri()}/artifacts"
             if is_own and files.exists():

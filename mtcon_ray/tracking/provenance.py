@@ -1,10 +1,12 @@
 """Provenance of a run as tags: code, versions, machine and command line, without secrets."""
 
 import getpass
+import json
 import os
 import platform
 import shlex
 import sys
+from collections.abc import Mapping
 from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -14,6 +16,7 @@ import torch
 
 from mtcon_ray.base import plugins
 from mtcon_ray.base.cpus import usable_cpus
+from mtcon_ray.data.prepared import SETS_TAG, Sets
 from mtcon_ray.errors import SweepError
 from mtcon_ray.records.results import first_tags
 from mtcon_ray.spec.run_spec import RunSpec, dump_spec
@@ -25,6 +28,7 @@ GIT_SECONDS = 10
 # Tags of the sweep that identify its data, and the folder of their images.
 FINGERPRINT = "mtcon.data_fingerprint"
 CACHE = "mtcon.image_cache"
+PLUGIN = "mtcon.plugin."  # of the tag of a plugin
 # Fields to sort and filter runs in MLflow. The whole spec is an artifact.
 SETTINGS = (
     "data.kind", "data.tasks", "data.held_out", "method.name", "method.weighting",
@@ -50,7 +54,7 @@ def provenance(folder: Path) -> dict[str, str]:
         "mtcon.command": masked(shlex.join(sys.argv)),
         "mlflow.source.name": script,
         "mlflow.source.type": "LOCAL",
-        **{f"mtcon.plugin.{name}": found for name, found in plugins.versions().items()},
+        **{f"{PLUGIN}{name}": found for name, found in plugins.versions().items()},
     }
     for package in PACKAGES:
         with suppress(PackageNotFoundError):
@@ -79,13 +83,20 @@ def fixed_settings(spec: RunSpec) -> dict[str, str]:
     return found
 
 
-def check_same_data(folder: Path, fingerprint: str) -> None:
-    """Checks that a sweep was started on data with this fingerprint.
+def changed_since_start(folder: Path, tags: Mapping[str, str], sets: Sets) -> list[str]:
+    """Returns a warning for each plugin that had another code or version at a sweep's start.
 
-    Accepts a missing or empty event log, and writes nothing. Raises SweepError if the data differ.
+    `tags` are those of now. Accepts a missing or empty event log, and writes nothing. Raises
+    SweepError if the sweep was started on other data, or on other data sets of a searched field.
     """
-    if first_tags(folder).get(FINGERPRINT, fingerprint) != fingerprint:
+    begun, now = first_tags(folder), tags[FINGERPRINT]
+    then = {key: found for key, (_, found) in json.loads(begun.get(SETS_TAG, "{}")).items()}
+    changed = [key for key, (_, found) in sets.items() if then.get(key, found) != found]
+    if changed or begun.get(FINGERPRINT, now) != now:
         raise SweepError(
             f"{folder.name!r} cannot be resumed: its images, labels or splits have changed since "
             "its start; restore them, or start again with another --name"
         )
+    plugs = [t for t in tags if t.startswith(PLUGIN) and begun.get(t, tags[t]) != tags[t]]
+    both = "trials of both codes are compared"
+    return [f"{t.removeprefix('mtcon.')} was {begun[t]}, is {tags[t]}: {both}" for t in plugs]

@@ -16,7 +16,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from mtcon_ray.base.paths import event_file, sent_file
+from mtcon_ray.base.paths import SENT_FILE, event_file
 from mtcon_ray.base.root_files import read_small, remove, replace
 from mtcon_ray.errors import UserError
 from mtcon_ray.records.event_log import ends_line, first_event, num_events, tail
@@ -222,7 +222,7 @@ class Sender:
         firsts = [left[0][1] for left in self._unsent.values() if left]
         if (offset := min(firsts, default=self._read_to)) == self._saved_to:
             return
-        replace(sent_file(self.folder), json.dumps({"place": self._place, "offset": offset}))
+        replace(self.folder / SENT_FILE, json.dumps({"place": self._place, "offset": offset}))
         self._saved_to = offset
 
 
@@ -234,7 +234,7 @@ def _saved(folder: Path) -> tuple[str, int]:
     offset.
     """
     try:
-        state = json.loads(read_small(sent_file(folder)))
+        state = json.loads(read_small(folder / SENT_FILE))
         place, offset = str(state["place"]), int(state["offset"])
         return (place, offset) if ends_line(event_file(folder), offset) else ("", 0)
     except DAMAGED:
@@ -248,7 +248,7 @@ def num_unsent(folder: Path) -> int:
 
 def forget_sent(folder: Path) -> None:
     """Makes the next sender of a folder send all its events again, without duplicates."""
-    remove(sent_file(folder))
+    remove(folder / SENT_FILE)
 
 
 def _first_group(unsent: Unsent) -> list[Event]:

@@ -19,8 +19,7 @@ from mtcon_ray.errors import DivergedError
 from mtcon_ray.methods.base import Method, MethodOutput
 from mtcon_ray.models.network import Network, build_network
 from mtcon_ray.spec.run_spec import RunSpec
-from mtcon_ray.training import distributed
-from mtcon_ray.training import optimizer as optimizers
+from mtcon_ray.training import distributed, optimizer as optimizers
 from mtcon_ray.training.batches import Chunks
 from mtcon_ray.training.device import pick_autocast
 from mtcon_ray.training.distributed import Ranks

@@ -1,7 +1,10 @@
 """Tests of names and folders under the root."""
 
+import os
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
+from unittest.mock import patch
 
 import pytest
 
@@ -80,3 +83,17 @@ def test_only_whole_folders_are_listed(tmp_path: Path) -> None:
     make(tmp_path / "sweeps" / ".removing-c-1")
     paths.sweep_folder(tmp_path, "a-1").mkdir()
     assert [folder.name for folder in paths.list_folders(tmp_path)] == ["b-1"]
+
+
+def test_a_folder_of_another_user_is_listed(tmp_path: Path) -> None:
+    for name in ("b-1", "a-1"):
+        make(paths.sweep_folder(tmp_path, name))
+    stat = Path.stat
+
+    def refused(path: Path, **options: Any) -> os.stat_result:
+        if path == tmp_path / "sweeps" / "a-1" / paths.SPEC_FILE:
+            raise PermissionError
+        return stat(path, **options)
+
+    with patch.object(Path, "stat", refused):
+        assert {folder.name for folder in paths.list_folders(tmp_path)} == {"a-1", "b-1"}

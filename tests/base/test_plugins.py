@@ -15,6 +15,7 @@ from mtcon_ray.base import plugins
 from mtcon_ray.base.paths import sweep_folder
 from mtcon_ray.errors import SpecError
 from mtcon_ray.records.recorded import load_recorded
+from mtcon_ray.records.results import load_sweep
 from tests import specs
 from tests.cli.conftest import accepted, refused
 from tests.processes import REPOSITORY, run_python
@@ -106,6 +107,7 @@ def test_modules_beside_specs_need_consent(tmp_path: Path, monkeypatch: pytest.M
     assert told in error
     assert "--allow-plugins" in error
     run_python("-m", "mtcon_ray", "validate", spec, MTCON_RAY_ALLOW_PLUGINS="1")
+    run_python("-c", f"import mtcon_ray as mt; mt.allow_plugins(); mt.load_spec({spec!r})")
     (tmp_path / f"{modules[0]}.py").write_text("raise RuntimeError('not today')")
     error = refused("validate", spec, "--allow-plugins")
     assert f"cannot import the plugin {modules[0]!r}: RuntimeError: not today" in error
@@ -162,6 +164,7 @@ def test_results_are_shown_without_the_plugins(tmp_path: Path) -> None:
     (folder / "spec.yaml").write_text(yaml.safe_dump({**spec, **of_plugins}))
     for words in (("list",), ("status", "own"), ("report", "own"), ("best", "own")):
         assert "own" in accepted(*words, "--root", tmp_path).output
+    assert "blend" in repr(load_sweep(folder).spec)
     assert "blend on flat" in (folder / "report" / "index.html").read_text()
     with pytest.raises(Exception, match="plugins need your consent"):
         load_recorded(folder / "spec.yaml")

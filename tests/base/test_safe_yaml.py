@@ -5,8 +5,7 @@ from typing import Any
 
 import pytest
 import yaml
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from mtcon_ray.base.safe_yaml import dump_yaml, parse_yaml
 from mtcon_ray.errors import SpecError

@@ -3,7 +3,7 @@
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
-from unittest.mock import Mock, call
+from unittest.mock import Mock, call, patch
 
 import pytest
 import ray
@@ -23,6 +23,7 @@ from mtcon_ray.records.folder import claimed
 from mtcon_ray.records.recorded import write_beginnings
 from mtcon_ray.records.results import SweepResults, load_sweep
 from mtcon_ray.spec.run_spec import RunSpec, with_values
+from mtcon_ray.tracking.provenance import FINGERPRINT
 from tests import specs
 from tests.comparison.conftest import Load
 from tests.recorded import plan_with
@@ -157,7 +158,17 @@ def test_a_finished_comparison_needs_no_resources(load: Load, tmp_path: Path) ->
         with pytest.raises(ResourceError, match="must fit some node"):
             compared()
         log.with_suffix(".away").rename(log)
-    assert compared(load("resources.cpus=1", **sections)) == [1, 1]
+    comparison = load("resources.cpus=1", **sections)
+    assert compared(comparison) == [1, 1]
+    prints = Mock(side_effect=[{FINGERPRINT: each} for each in "aaab"])
+    with patch("mtcon_ray.comparison.run.first_tags", prints):
+        rows, _ = run_comparison(comparison, root=root, watch=Mock(return_value=GO))
+    assert rows[0].finished
+    assert "are not those of the rows above; restore the data" in str(rows[1].reason)
+    plan = sweep_folder(root, comparison.specs["B"].name) / "plan.json"
+    plan.write_text(plan.read_text().replace('"evaluation": ', '"evaluation": 9'))
+    rows, _ = run_comparison(comparison, root=root, watch=Mock(return_value=GO))
+    assert "was begun with other probes" in str(rows[1].reason)
     (second := RunLog(sweep_folder(root, again.name), "trial-0001")).remove()
     with pytest.raises(ResourceError, match="must fit some node"):
         compared()  # search.max_hours were over before the second trial

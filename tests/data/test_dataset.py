@@ -3,12 +3,13 @@
 from collections import Counter
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
 
 from mtcon_ray.data.dataset import open_dataset, store_size
-from mtcon_ray.data.labels import add_label_noise
+from mtcon_ray.data.labels import add_label_noise, read_table
 from mtcon_ray.data.sources import SOURCES
 from mtcon_ray.errors import DataError
 from mtcon_ray.evaluation.probe_data import majority_shares
@@ -19,6 +20,14 @@ from tests.data.labels import coded, labels_of
 def noisy(split: list[int], **labels: list[int]) -> dict[str, np.ndarray]:
     """Returns the labels of columns of four classes, with noise on `a`."""
     return add_label_noise(coded(split, **labels), {"a": 0.7}, seed=3).labels
+
+
+@pytest.mark.parametrize("codes", [[0, 4], [-2, 0], [0.5, 1.0], [0]])
+def test_the_codes_of_a_source_are_checked(codes: Any) -> None:
+    source = Mock()
+    source.read_labels.return_value = coded([0, 1], a=codes)
+    with pytest.raises(DataError, match=r"read_labels must return 'a' as integers \[2\] from -1"):
+        read_table(source)
 
 
 def test_other_labels_and_splits_do_not_move_the_noise() -> None:

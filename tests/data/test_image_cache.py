@@ -22,7 +22,7 @@ from mtcon_ray.data.image_cache import PROGRESS, check_room, open_image_cache
 from mtcon_ray.data.image_files import ImageFiles
 from mtcon_ray.data.sources import DataSource
 from mtcon_ray.data.sources.class_folders import FolderSource
-from mtcon_ray.errors import ResourceError, StorageError
+from mtcon_ray.errors import DataError, ResourceError, StorageError
 
 
 @pytest.fixture(autouse=True)
@@ -68,6 +68,14 @@ def test_images_are_decoded_once_in_order_and_read_only(tmp_path: Path) -> None:
     assert (again.images == stored.images).all()
     assert list(again.bad.items()) == [(2, "row 4: broken"), (70, "row 72: broken")]
     assert len(decoded(source)) == 150
+
+
+def test_images_of_another_kind_are_refused(tmp_path: Path) -> None:
+    source = gray_source()
+    for images in (np.zeros((3, 8, 8), np.uint8), np.zeros((3, 8, 8, 3))):
+        source.decode.side_effect = [(images, {})]
+        with pytest.raises(DataError, match=r"must return uint8 images \[3, 8, 8, 3\], got"):
+            open_image_cache(source, 3, 8, tmp_path)
 
 
 def test_content_is_hashed_once_per_signature(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from mtcon_ray.evaluation.logistic import fit
 from mtcon_ray.evaluation.neighbours import neighbours_correct, retrieval
 from mtcon_ray.evaluation.scores import score_std
 from mtcon_ray.models.network import Network
-from mtcon_ray.spec.evaluate import CONVERGED, MetricSpec
+from mtcon_ray.spec.evaluate import CONVERGED
 from tests.evaluation import conftest
 
 
@@ -164,16 +164,3 @@ def test_a_label_that_the_short_probe_lacks_is_named(network: Network, dataset: 
     assert "val/knn/colour" in conftest.run_validate(network, no_pair, weights={"knn/colour": 1})
     with pytest.raises(DataError, match=r"objective map_at_r/colour needs .* the 30 validation"):
         conftest.run_validate(network, no_pair, weights={"map_at_r": 1})
-
-
-class Accuracy(MetricSpec):
-    name: str = "accuracy"
-
-    def score(self, h_ND: Any, y_N: Any) -> float:
-        return -1.0
-
-
-def test_a_plugins_metric_replaces_no_score(network: Network, dataset: Dataset) -> None:
-    spec = conftest.SPEC.model_copy(update={"metrics": (Accuracy(),)})
-    values = conftest.run_report(network, dataset, spec)
-    assert -1.0 not in values.values()

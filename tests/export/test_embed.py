@@ -74,15 +74,23 @@ def test_exports_embed_alike(root: Path, tmp_path: Path, monkeypatch: pytest.Mon
         run(root, "embed", model, root.parent / "photos", "--to", file)
     assert files[0].read_bytes() == files[1].read_bytes()
     query = root.parent / "photos" / "00.png"
+    told = run(root, "embed", tmp_path / "a.pt", query, "--to", files[0], code=2)
+    assert "there is no checkpoint and no export at" in told
     assert "needs --among" in run(root, "neighbours", exported, query, code=2)
     monkeypatch.chdir(tmp_path)
     exported.rename("one")
     assert find_network("one", root)[1] is not None, "a sweep has precedence"
     exported = (tmp_path / "one").rename(tmp_path / "other")
-    for name in ("weights.safetensors", "heads.safetensors", "model.json"):
+    about = json.loads((exported / "model.json").read_text())
+    negative = {**about, "sizes": {**about["sizes"], "shape": -5}}
+    for name, text in {
+        "weights.safetensors": "", "heads.safetensors": "", "model.json": '{"spec": []}',
+        "./model.json": json.dumps({**about, "sizes": {}}),
+        "../other/model.json": json.dumps(negative),
+    }.items():  # fmt: skip
         kept = (exported / name).rename(tmp_path / "kept")
-        if name == "model.json":
-            (exported / name).write_text('{"spec": []}')
+        if text:
+            (exported / name).write_text(text)
         with pytest.raises(CheckpointError, match="no complete export"):
             load_encoder(exported, root=root)
         kept.rename(exported / name)
@@ -107,9 +115,10 @@ def test_tables_and_specs_name_images_too(root: Path, tmp_path: Path) -> None:
         "--to", file,
     )  # fmt: skip
     assert pq.read_table(file)["path"].to_pylist() == ["b/01.png", "00.png"]
-    none = tmp_path / "none.parquet"
-    told = run(root, "embed", "one", tmp_path / "t.csv", "--column", "photo", "--to", none, code=2)
+    none, before = tmp_path / "none.parquet", file.read_bytes()
+    told = run(root, "embed", "one", tmp_path / "t.csv", "--column", "photo", "--to", file, code=2)
     assert "name their folder by --images" in told
+    assert file.read_bytes() == before, "an earlier file stays"
     told = run(root, "embed", "one", photos, "--column", "photo", "--to", none, code=2)
     assert "--column and --images are options for a table" in told
     told = run(root, "embed", "one", "s3://bucket/photos", "--to", none, code=2)
@@ -202,12 +211,15 @@ def test_other_files_are_refused(table: Any, message: str, tmp_path: Path) -> No
         search(file, "embedding", torch.ones(1, 2), 1, "")
 
 
-def test_rows_without_finite_numbers_are_left_out(tmp_path: Path) -> None:
+def test_rows_without_finite_numbers_are_left_out(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     rows = [[math.nan, 1.0], None, [None, 1.0], [1.0, 0.0]]
     table = {"path": ["a", "b", None, "d"], "embedding": pa.array(rows, LISTS)}
     pq.write_table(pa.table(table), tmp_path / "a.parquet")
     (found,) = search(tmp_path / "a.parquet", "embedding", torch.tensor([[1.0, 0.0]]), 9, "")
     assert [tuple(each) for each in found] == [(3, "d", 1.0)]
+    assert caplog.messages == ["3 of 4 images have no finite embedding and are left out"]
     pq.write_table(pa.table(table).slice(0, 3), tmp_path / "a.parquet")
     assert search(tmp_path / "a.parquet", "embedding", torch.ones(1, 2), 9, "") == [[]]
 

@@ -5,8 +5,7 @@ from statistics import fmean
 
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from torch import Tensor
 
 from mtcon_ray.losses.self_supervised import barlow_twins, cross_correlations, moco, simsiam

@@ -4,8 +4,7 @@ import math
 
 import pytest
 import torch
-from hypothesis import assume, given, settings
-from hypothesis import strategies as st
+from hypothesis import assume, given, settings, strategies as st
 
 from mtcon_ray.losses import multisupcon
 from mtcon_ray.losses.positives import LabelSets

@@ -1,5 +1,6 @@
 """A step with each plugin before a sweep starts: errors name a broken plugin and its line."""
 
+from collections import deque
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -78,6 +79,10 @@ def raises(z: Tensor) -> Any:
     raise KeyError("my own bug")
 
 
+def keeps(optimizer: torch.optim.Optimizer) -> None:
+    optimizer.state[optimizer.param_groups[0]["params"][0]]["past"] = deque()
+
+
 class Plain(torch.optim.SGD):
     """SGD by its class alone, or with a step that does what `broken` says."""
 
@@ -92,7 +97,7 @@ class Plain(torch.optim.SGD):
         super().__init__(groups, lr=0.0, momentum=0.9)
 
     def step(self, closure: Any = None) -> Any:
-        return self.broken(closure) if self.broken else super().step(closure)
+        return self.broken(self) if self.broken else super().step(closure)
 
 
 class Falling(ScheduleSpec):
@@ -127,6 +132,12 @@ class Spread(MetricSpec):
     def score(self, h_ND: Tensor, y_N: Tensor) -> Any:
         assert len(h_ND) == len(y_N)
         return self.broken(h_ND) if self.broken else h_ND.std()
+
+
+class Neighbours(Spread):
+    """A metric with the name of a score of this package."""
+
+    name: Literal["knn"] = "knn"  # type: ignore[assignment]
 
 
 @contextmanager
@@ -165,6 +176,7 @@ NO_GRADIENT = r"^method 'own': a loss must have a gradient, got \['pull'\] witho
         (OwnEncoder, lambda h: None, f"{FEATURES} NoneType; "),
         (OwnEncoder, raises, f"^encoder 'pooled' {FAILED}"),
         (Plain, raises, f"optimizer 'plain'.* {FAILED}"),
+        (Plain, keeps, "^optimizer 'plain': its state must hold only tensors and plain values"),
         (Falling, lambda s: None, "schedule 'falling': a share must be at least 0, got None"),
         (Falling, lambda s: -s, "schedule 'falling': a share must be at least 0, got -99$"),
         (Falling, raises, f"schedule 'falling'.* {FAILED}"),
@@ -193,6 +205,13 @@ def test_unknown_kinds_are_refused_without_any_plugin() -> None:
         spec_of(views={"extra": "shift"})
     with pytest.raises(SpecError, match=r"evaluate\.metrics\.0\.name: unknown name 'spread'"):
         spec_of(evaluate={"metrics": ["spread"]})
+
+
+def test_metrics_have_names_of_their_own() -> None:
+    with registered(METRICS, Spread), registered(METRICS, Neighbours):
+        for names in (["spread", "spread"], ["spread", "knn"]):
+            with pytest.raises(SpecError, match=f"must each have a name .* got {names[1]!r}"):
+                spec_of(evaluate={"metrics": names})
 
 
 def test_a_metric_is_tracked_for_its_kinds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -53,6 +53,12 @@ def folder(tmp_path: Path) -> Folder:
     return Folder(tmp_path / "shoes-1")
 
 
+def test_tables_have_their_columns_before_the_first_trial(folder: Folder) -> None:
+    results = folder.load()
+    assert {"trial", "state", "value"} <= {*results.to_frame()}
+    assert {"trial", "epoch", "loss"} <= {*results.history()}
+
+
 def test_a_searched_list_is_read_as_a_list(folder: Folder) -> None:
     search = "{objective: a=b, space: {views.crop_scale: {grid: [[0.2, 1.0], [0.5, 1.0]]}}}"
     data = "{kind: table, csv: /labels.csv, images: /images, tasks: [a=b, c]}"

@@ -1,5 +1,6 @@
 """Tests of the record of a sweep in an object store, and of its copies on a machine."""
 
+import gzip
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -18,6 +19,7 @@ from mtcon_ray.records.results import load_sweep
 from mtcon_ray.records.stored import StoredSweep, driven, find_sweep, refresh_names, summaries
 from mtcon_ray.records.stored_log import read_log
 from tests.data.folder_store import FolderStore
+from tests.some import some
 from tests.sweep.written_sweep import write_sweep
 from tests.waiting import wait_until
 
@@ -137,7 +139,7 @@ def test_a_driver_without_claim_looks_first(drive: Drive, monkeypatch: pytest.Mo
         log.append(start("trial-0000"))
 
 
-def test_a_late_driver_removes_nothing(drive: Drive, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_late_driver_removes_nothing(drive: Drive) -> None:
     """It notices only at its end that another has taken over."""
     first = drive()
     begun(first)
@@ -145,7 +147,6 @@ def test_a_late_driver_removes_nothing(drive: Drive, monkeypatch: pytest.MonkeyP
     first._thread.join()
     log = drive("two", take_over=True).open_log()
     log.append(start("trial-0007"))
-    monkeypatch.setattr(stored, "UNSURE_SECONDS", -1.0)
     first.close()
     assert there() == local(log)
 
@@ -209,12 +210,39 @@ def test_unreadable_and_unknown_sweeps_hide_no_others(drive: Drive, tmp_path: Pa
     Objects(f"{URL}/sweeps/begins").write("claims/x", b"")
     Objects(f"{URL}/sweeps/cut").write("spec.yaml", b"")
     Objects(f"{URL}/sweeps/cut").write("log/parts/000001-7", b"")
+    Objects(f"{URL}/sweeps/left").write("log/000001-0", b"")
     root = root_of(tmp_path, "other")
     assert sweep_folder(summaries(root), "a").exists()
-    for name, told in (("begins", "no sweep 'begins'"), ("cut", "lacks the event log")):
+    rules = {"begins": "no sweep", "cut": "lacks the event log", "left": "has log but no spec.yaml"}
+    for name, told in rules.items():
         with pytest.raises(SweepError, match=told):
             summaries(root, name)
     with pytest.raises(SweepError, match=f"no sweep 'aa' under {URL}; did you mean 'a'"):
         find_sweep(root, "aa")
     refresh_names(root)
-    assert sorted(path.name for path in (root / "sweeps").iterdir()) == ["a", "begins", "cut"]
+    names = sorted(path.name for path in (root / "sweeps").iterdir())
+    assert names == ["a", "begins", "cut", "left"]
+
+
+def test_a_copy_of_another_sweep_of_this_name_is_replaced(drive: Drive, tmp_path: Path) -> None:
+    begun(drive()).append(start("trial-0000"))
+    folder = find_sweep(root_of(tmp_path, "other"), "a")
+    stale = [folder / "checkpoints", folder / "sent.json"]
+    stale[0].mkdir()
+    stale[1].touch()
+    find_sweep(root_of(tmp_path, "other"), "a")
+    assert all(map(Path.exists, stale)), "the same sweep"
+    event_file(folder).write_text('{"trial": null}\n')
+    find_sweep(root_of(tmp_path, "other"), "a")
+    assert not any(map(Path.exists, stale))
+
+
+def test_a_resume_of_an_ended_sweep_writes_its_summary(drive: Drive) -> None:
+    first = drive()
+    begun(first).append(start("trial-0000"))
+    first.close()
+    store = Objects(SWEEP)
+    whole = gzip.decompress(some(store.read("summary.json.gz")))
+    store.write("summary.json.gz", b"of a driver that was killed")
+    drive().close()  # it has no log of its own
+    assert gzip.decompress(some(store.read("summary.json.gz"))) == whole

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from click.testing import Result
 
-from mtcon_ray.base.paths import event_file, sent_file, sweep_folder
+from mtcon_ray.base.paths import SENT_FILE, event_file, sweep_folder
 from mtcon_ray.errors import SweepError
 from mtcon_ray.records.recorded import load_recorded, write_beginnings
 from mtcon_ray.tracking.sender import Sender
@@ -127,7 +127,7 @@ def test_a_damaged_position_means_that_nothing_was_sent(folder: Path, damage: ob
     def pending() -> int:
         return Sender(folder, "sqlite:////nowhere/mlflow.db", "tests").pending()
 
-    sent, total = sent_file(folder), pending()
+    sent, total = folder / SENT_FILE, pending()
     sender = Sender(folder, "sqlite:////nowhere/mlflow.db", "tests")
     sender._read_to = event_file(folder).read_bytes().index(b"\n") + 1
     sender._save()

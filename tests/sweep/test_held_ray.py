@@ -21,7 +21,7 @@ from ray.exceptions import (
 from ray.tune.experiment import Trial
 
 from mtcon_ray.base.callbacks import Callbacks
-from mtcon_ray.base.paths import mlflow_artifacts
+from mtcon_ray.base.paths import MLFLOW_ARTIFACTS
 from mtcon_ray.base.status import Status
 from mtcon_ray.cluster.connection import connected, sweep_environment
 from mtcon_ray.cluster.ray_private import MEMORY_HINT, count_errors_as_losses
@@ -105,7 +105,7 @@ def test_a_sweep_ends_with_a_winner_a_report_and_nested_runs(
     method = {"method.name": "mtcon", "method.weighting": "learned"}
     temperature = {"method.temperature": str(best.params["method.temperature"])}
     assert winner.data.params == method | temperature
-    stored = mlflow_artifacts(root).rglob("model.pt")
+    stored = (root / MLFLOW_ARTIFACTS).rglob("model.pt")
     assert [winner.info.run_id in path.parts for path in stored] == [True]
 
 

@@ -19,8 +19,7 @@ from mtcon_ray.base.status import Status
 from mtcon_ray.cluster.connection import sweep_environment
 from mtcon_ray.errors import PreemptedError
 from mtcon_ray.spec.run_spec import with_values
-from mtcon_ray.sweep import driver
-from mtcon_ray.sweep import on_ray as executor
+from mtcon_ray.sweep import driver, on_ray as executor
 from mtcon_ray.sweep.driver import Driver
 from mtcon_ray.sweep.record import SweepRecord
 from tests.some import some

@@ -15,12 +15,14 @@ import torch
 import yaml
 
 from mtcon_ray.base.callbacks import Callbacks
+from mtcon_ray.base.lock import driver_lock
 from mtcon_ray.base.paths import choose_root, sweep_folder
 from mtcon_ray.base.status import Status
 from mtcon_ray.data import objects
 from mtcon_ray.data.objects import Objects
 from mtcon_ray.errors import MtconError, PreemptedError
 from mtcon_ray.models.encoders.small import Small
+from mtcon_ray.records.claim import Claim
 from mtcon_ray.records.results import SweepResults, load_sweep
 from mtcon_ray.spec.encoders import SmallSpec
 from mtcon_ray.spec.run_spec import RunSpec, parse_spec, with_values
@@ -29,7 +31,7 @@ from mtcon_ray.sweep.trial import Assignment
 from mtcon_ray.tracking.lifecycle import Lifecycle
 from mtcon_ray.training import uploads
 from tests import specs
-from tests.cli.conftest import accepted
+from tests.cli.conftest import accepted, refused
 from tests.data.conftest import TableFiles
 from tests.data.folder_store import FolderStore, folder_store
 from tests.sweep.small_sweeps import assert_whole, fetched
@@ -179,6 +181,9 @@ def test_commands_begin_continue_read_and_remove_a_sweep_in_a_store(
         accepted("resume", here)
     assert resumed.call_args.args[1] == root
     folder = sweep_folder(root, "shoes-1")
+    with driver_lock(folder), patch("mtcon_ray.cli.job_commands._stop_here") as stopped:
+        accepted("stop", here)
+    assert stopped.call_args.args == (folder,)
     winner = load_sweep(folder).required_winner().name
     (kept,) = (name for name in store.names() if "/model-" in name)
     assert winner in kept
@@ -204,6 +209,10 @@ def test_commands_begin_continue_read_and_remove_a_sweep_in_a_store(
     assert "all records agree" in called("audit", here)
     assert "2 trials exported" in called("export", here, "--to", "optuna")
     assert f" in {here}\n" in called("clean", here)
+    claim = Claim(Objects(here), "shoes-1", take_over=False)
+    with patch("mtcon_ray.records.claim.time.time_ns", return_value=2**62):  # a wrong clock here
+        assert "is already running, driven by" in refused("clean", here, "--yes")
+    claim.end()
     called("clean", here, "--yes")
     assert not any("sweeps/shoes-1" in name for name in store.names())
     assert "nothing under s3://bucket/lab yet" in called("list", "--root", URL)

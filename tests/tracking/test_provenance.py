@@ -7,8 +7,16 @@ from pathlib import Path
 
 import pytest
 
+from mtcon_ray.data.prepared import SETS_TAG
+from mtcon_ray.errors import SweepError
 from mtcon_ray.spec.run_spec import parse_spec
-from mtcon_ray.tracking.provenance import fixed_settings, provenance
+from mtcon_ray.tracking.provenance import (
+    FINGERPRINT,
+    PLUGIN,
+    changed_since_start,
+    fixed_settings,
+    provenance,
+)
 
 
 def git(folder: Path, *arguments: str) -> None:
@@ -33,6 +41,17 @@ def test_the_commit_of_a_folder_is_named_and_no_program_of_its_git_runs(tmp_path
     os.utime(tmp_path / "a", (1, 1))  # git would compare the content
     assert len(provenance(tmp_path)["mtcon.git.commit"]) == 40
     assert not mark.exists()
+
+
+def test_changed_data_sets_and_plugins_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    tags = {FINGERPRINT: "a", SETS_TAG: '{"one": ["x", "a"], "two": ["x", "b"]}', f"{PLUGIN}p": "1"}
+    monkeypatch.setattr("mtcon_ray.tracking.provenance.first_tags", lambda folder: tags)
+    now = {FINGERPRINT: "a", f"{PLUGIN}p": "2", f"{PLUGIN}q": "1"}
+    [told] = changed_since_start(Path("s"), now, {"two": ("x", "b"), "three": ("x", "c")})
+    assert told == "plugin.p was 1, is 2: trials of both codes are compared"
+    for fingerprint, other in (("b", "b"), ("a", "c")):
+        with pytest.raises(SweepError, match="images, labels or splits have changed"):
+            changed_since_start(Path("s"), {FINGERPRINT: fingerprint}, {"two": ("x", other)})
 
 
 def test_outside_git_nothing_is_claimed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

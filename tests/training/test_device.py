@@ -11,8 +11,7 @@ import torch
 from mtcon_ray.errors import MemoryTakenError, OutOfMemoryError
 from mtcon_ray.spec.run_spec import with_values
 from mtcon_ray.testing import start
-from mtcon_ray.training import batches, trainer
-from mtcon_ray.training import device as devices
+from mtcon_ray.training import batches, device as devices, trainer
 from mtcon_ray.training.device import explain_out_of_memory
 from tests.methods.cases import make_spec
 

@@ -14,8 +14,7 @@ from mtcon_ray.data.decoding import Decoded, Decoder, decode_files
 from mtcon_ray.data.image_files import ImageFiles, ImageFolder
 from mtcon_ray.data.labels import LabelTable, too_many_bad
 from mtcon_ray.errors import DataError
-from mtcon_ray.spec.data.base import SOURCES as SPECS
-from mtcon_ray.spec.data.base import DataSpec, FilesSpec
+from mtcon_ray.spec.data.base import SOURCES as SPECS, DataSpec, FilesSpec
 
 # Part of the cache key: increase it if the same files would be decoded to other pixels.
 VERSION = 2

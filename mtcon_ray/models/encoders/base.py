@@ -25,8 +25,7 @@ from mtcon_ray.base.regular_file import open_regular
 from mtcon_ray.base.root_files import write
 from mtcon_ray.data.disk import build_folder
 from mtcon_ray.errors import CheckpointError, SpecError
-from mtcon_ray.spec.encoders import ENCODERS as SPECS
-from mtcon_ray.spec.encoders import EncoderSpec, WeightsSpec
+from mtcon_ray.spec.encoders import ENCODERS as SPECS, EncoderSpec, WeightsSpec
 
 State = Mapping[str, Tensor]
 FETCHED_FILE = "model.safetensors"

@@ -98,12 +98,8 @@ def test_a_spec_that_breaks_a_rule_is_refused(shop: Shop, command: str) -> None:
     [
         ({"colour": None}, ("labels.csv", "'colour'", "'color'?")),
         ({"maker": ""}, ("'maker'", "must have labels", "only empty cells")),
-        (
-            {"split": ["train"] * 6 + ["val", "test"] * 57},
-            ("train.batch_size must be at most", "split's 6 examples", "got 8"),
-        ),
     ],
-    ids=["column", "no labels", "batch"],
+    ids=["column", "no labels"],
 )
 def test_labels_that_cannot_be_used_are_refused(
     shop: Shop, command: str, change: dict[str, Any], says: tuple[str, ...]

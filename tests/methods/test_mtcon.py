@@ -91,8 +91,3 @@ def test_a_task_may_have_its_own_temperature() -> None:
     losses = MTCon(spec, problem(*TASKS))(z_by_head, batch).losses
     assert losses["shape"].item() == pytest.approx(VALUES["A_tau0.5"]["supcon_t1_mean"], rel=1e-6)
     assert losses["colour"].item() == pytest.approx(VALUES["A_tau1.0"]["supcon_t2_mean"], rel=1e-6)
-
-
-def test_a_temperature_belongs_to_a_task() -> None:
-    with pytest.raises(ValueError, match=r"must name tasks .* did you mean 'co"):
-        MTCon.Spec(temperature_by_task={"color": 0.1}).check(problem(*TASKS))

@@ -36,19 +36,6 @@ def test_its_head_is_the_only_set_or_the_one_it_names() -> None:
     assert MultiSupCon(MultiSupCon.Spec(task="tags"), both).heads == ("tags",)
 
 
-@pytest.mark.parametrize(
-    ("sets", "task", "message"),
-    [
-        ((), None, r"data.tasks must have a label set, got \{'shape': 'classes'\}"),
-        (("looks", "tags"), None, "task must name one of the label sets .* got none"),
-        (("looks",), "look", r"task must be a label set .* got 'look'; did you mean 'looks'"),
-    ],
-)
-def test_its_task_must_be_a_set(sets: tuple[str, ...], task: str | None, message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        MultiSupCon.Spec(task=task).check(sets_problem(*sets))
-
-
 def test_the_classes_of_all_tasks_may_be_the_set() -> None:
     """Equal classes in one of two tasks are an overlap of 1/3; a missing class is left out."""
     classes = problem("shape", "colour", sizes={"shape": 2, "colour": 3})
@@ -63,10 +50,3 @@ def test_the_classes_of_all_tasks_may_be_the_set() -> None:
     plain = MultiSupCon(MultiSupCon.Spec(threshold=0.3), sets_problem("looks"))
     expected = plain(z_by_head, as_sets).losses["looks"]
     assert found.item() == pytest.approx(expected.item(), rel=1e-12)
-
-
-def test_the_set_of_classes_needs_classes_and_no_task() -> None:
-    with pytest.raises(ValueError, match="task must be null with sets_from classes, got 'looks'"):
-        MultiSupCon.Spec(sets_from="classes", task="looks").check(sets_problem("looks"))
-    with pytest.raises(ValueError, match=r"data\.tasks must have a column of classes"):
-        MultiSupCon.Spec(sets_from="classes").check(problem("looks", kinds={"looks": "set"}))

@@ -200,13 +200,6 @@ def test_a_broken_plugin_is_named_with_its_fault(
                 try_plugins(spec_of(**each), SIZES)
 
 
-def test_unknown_kinds_are_refused_without_any_plugin() -> None:
-    with pytest.raises(SpecError, match=r"views\.extra\.name: unknown name 'shift'"):
-        spec_of(views={"extra": "shift"})
-    with pytest.raises(SpecError, match=r"evaluate\.metrics\.0\.name: unknown name 'spread'"):
-        spec_of(evaluate={"metrics": ["spread"]})
-
-
 def test_metrics_have_names_of_their_own() -> None:
     with registered(METRICS, Spread), registered(METRICS, Neighbours):
         for names in (["spread", "spread"], ["spread", "knn"]):

@@ -16,6 +16,12 @@ data: {csv: a.csv}
     data.kind: is required
 data: {kind: synthetic, tasks: [shape], held_out: [shape]}
     must not repeat a column, got ['shape'] twice
+data: {kind: folder, images: a, tasks: [shape], levels: [genus]}
+    levels must have unique names, and all of ['shape'], got ['genus']
+data: {kind: folder, images: a, tasks: [shape], levels: [shape, shape]}
+    levels must have unique names
+data: {kind: folder, images: a, tasks: [shape], split_fractions: [0.5, 0.5, 0.5]}
+    must be positive and sum to 1
 data: {kind: synthetic, held_out: [attributes], held_out_top_k: 3}
     held_out_top_k must go with a held-out column of classes, got 3 with label sets
 method: {name: mtcon, temperature_by_task: {shape: 0.0000001}}
@@ -26,6 +32,22 @@ method: {name: mtcon, ema: 0.99}
     method.ema: unknown key; did you mean 'train.ema'?
 method: {name: mtcn}
     method.name: unknown name 'mtcn'; did you mean 'mtcon'?
+method: {name: mtcon, temperature_by_task: {color: 0.1}}
+    temperature_by_task must name tasks of data.tasks ['shape', 'colour', 'texture'], got 'color'; d
+method: multisupcon
+    data.tasks must have a label set, got {'shape': 'classes', 'colour': 'classes', 'texture': 'clas
+{data: {kind: table, csv: a, images: b, tasks: [x,y], multi_hot: {x: a, y: b}}, method: multisupcon}
+    task must name one of the label sets ['x', 'y'], got none
+{data: {kind: synthetic, tasks: [attributes]}, method: {name: multisupcon, task: attribute}}
+    task must be a label set in data.tasks ['attributes'], got 'attribute'; did you mean 'attributes
+{data: {kind: synthetic, tasks: [attributes]}, method: {name: multisupcon, sets_from: classes}}
+    data.tasks must have a column of classes, got {'attributes': 'set'}
+method: {name: multisupcon, sets_from: classes, task: attributes}
+    task must be null with sets_from classes, got 'attributes'
+{data: {kind: synthetic, tasks: [attributes]}, method: csn}
+    data.tasks must have a column of classes
+method: {name: csn, num_triplets: 5}
+    num_triplets must be at least train.batch_size, got 5 and 64
 method: {name: supcon, task: shap}
     task must be a column of classes in data.tasks ['shape', 'colour', 'texture'], got 'shap'; did
 method: {name: can}
@@ -38,6 +60,14 @@ model: {encoder: {name: resnet18, weights: imagenet, stem: small}}
     views.size must be a multiple of model.encoder.patch
 {views: {size: 16}, model: {encoder: {name: vit, patch: 16}}}
     got 16 and 16
+views: {crop_scale: [0.5, 0.2]}
+    crop_scale must have 0 < low <= high <= 1
+views: {crop_ratio: [2.0, 1.0]}
+    crop_ratio must have
+views: {blur_sigma: [0.0, 1.0]}
+    blur_sigma must have
+views: {extra: shift}
+    views.extra.name: unknown name 'shift'
 views: {mean: [1, 2]}
     views.mean.2: is required
 {views: {second: {blur: 0.1}}, method: csn}
@@ -93,8 +123,16 @@ search: {space: {data.seed: {grid: [0, 1]}}}
     data.seed must not be searched
 search: {space: {evaluate.every: {choice: [1, 2]}}}
     every must not be searched
+evaluate: {metrics: [spread]}
+    evaluate.metrics.0.name: unknown name 'spread'
 evaluate: {metrics: [{}]}
     evaluate.metrics.0.name: is required
+search: {space: {train.lr: {uniform: [0.1, 1]}}, first_points: [{b: 1}]}
+    first_points[0].b must lie in space
+search: {space: {train.lr: {uniform: [0.1, 1]}}, first_points: [{train.lr: 2}]}
+    first_points[0].train.lr must lie in space, got 2
+search: {space: {train.lr: {uniform: [0.1, 1]}}, sampler: grid}
+    sampler grid needs `grid` or `choice` dimensions, got uniform for train.lr
 search: {space: {views.crop_scale: {grid: [[0.2, 0.1]]}}}
     the field refuses [0.2, 0.1] of grid
 search: {space: {train.epochs: {int: [0, 30]}}}

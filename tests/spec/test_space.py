@@ -86,16 +86,3 @@ def test_a_list_is_a_text_to_optuna_and_a_list_to_the_spec() -> None:
 )
 def test_number_of_configurations(fields: dict[str, Any], expected: int) -> None:
     assert SearchSpec.model_validate(fields).num_configurations == expected
-
-
-@pytest.mark.parametrize(
-    ("fields", "rule"),
-    [
-        ({"first_points": [{"b": 1}]}, r"first_points\[0\].b must lie in space"),
-        ({"first_points": [{"a": 2}]}, r"first_points\[0\].a must lie in space, got 2"),
-        ({"sampler": "grid"}, "sampler grid needs .*, got uniform for a"),
-    ],
-)
-def test_points_and_grids_must_fit_the_space(fields: dict[str, Any], rule: str) -> None:
-    with pytest.raises(ValidationError, match=rule):
-        SearchSpec.model_validate({"space": {"a": {"uniform": [0, 1]}}, **fields})

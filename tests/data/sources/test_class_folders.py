@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pydantic import ValidationError
 
 from mtcon_ray.data.labels import LabelTable
 from mtcon_ray.data.sources import SOURCES
@@ -158,16 +157,3 @@ def test_other_files_and_folders_are_left_out_and_named(tmp_path: Path) -> None:
 def test_images_at_another_depth_are_refused(tmp_path: Path, folders: list[str], rule: str) -> None:
     with pytest.raises(DataError, match=rule):
         labels(make(tmp_path / "images", *folders))
-
-
-@pytest.mark.parametrize(
-    ("fields", "rule"),
-    [
-        ({"levels": ["genus"]}, r"levels .* and all of \['shape'.*\], got \['genus'\]"),
-        ({"levels": ["shape", "shape"]}, "levels must have unique names"),
-        ({"split_fractions": [0.5, 0.5, 0.5]}, "positive and sum to 1"),
-    ],
-)
-def test_levels_must_fit_the_labels(tmp_path: Path, fields: dict[str, Any], rule: str) -> None:
-    with pytest.raises(ValidationError, match=rule):
-        labels(tmp_path, **fields)

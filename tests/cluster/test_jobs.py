@@ -140,18 +140,12 @@ def test_a_job_without_an_exit_code_says_why(dashboard: str) -> None:
     assert "line 21" not in str(told.value)
 
 
-@pytest.mark.parametrize(
-    ("end", "code"),
-    [
-        ({"status": "SUCCEEDED"}, 0),
-        ({"status": "STOPPED"}, 130),
-        ({"status": "FAILED", "driver_exit_code": 3}, 3),
-    ],
-)
+@pytest.mark.parametrize(("end", "code"), [("SUCCEEDED", 0), ("STOPPED", 130), ("FAILED", 3)])
 def test_a_log_is_passed_on_once(
-    end: dict[str, Any], code: int, dashboard: str, monkeypatch: pytest.MonkeyPatch
+    end: str, code: int, dashboard: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    states = [{"status": "PENDING"}, {"status": "RUNNING"}, end]
+    last: dict[str, Any] = {"status": end, "driver_exit_code": 3 if end == "FAILED" else None}
+    states = [{"status": "PENDING"}, {"status": "RUNNING"}, last]
     found = [Job.model_validate({"submission_id": "small-1-1", **state}) for state in states]
     monkeypatch.setattr("mtcon_ray.cluster.jobs.time.sleep", lambda seconds: None)
     known = Jobs(dashboard)
@@ -205,17 +199,13 @@ def test_tracking_is_passed_to_a_job_and_no_key() -> None:
     assert "pip" not in environment
 
 
-@pytest.mark.parametrize(
-    ("environ", "command"),
-    [
-        ({"MLFLOW_TRACKING_URI": "postgresql://me:hunter2@host/db"}, []),
-        ({}, ["python", "a.py", "--set", "tracking.uri=http://me:hunter2@host"]),
-    ],
-)
-def test_a_password_is_refused(environ: dict[str, str], command: list[str]) -> None:
-    with pytest.raises(UserError, match="holds a password") as told:
-        jobs.job_variables(environ, command)
-    assert "hunter2" not in str(told.value)
+def test_a_password_is_refused() -> None:
+    environ = {"MLFLOW_TRACKING_URI": "postgresql://me:hunter2@host/db"}
+    command = ["python", "a.py", "--set", "tracking.uri=http://me:hunter2@host"]
+    for one, other in ((environ, []), ({}, command)):
+        with pytest.raises(UserError, match="holds a password") as told:
+            jobs.job_variables(one, other)
+        assert "hunter2" not in str(told.value)
 
 
 def test_packages_are_installed_by_pip_and_hold_no_password(tmp_path: Path) -> None:

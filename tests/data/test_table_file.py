@@ -38,10 +38,7 @@ BROKEN: dict[str, tuple[str | bytes, str]] = {
     "short": ("a,b,c\n1,2,3\n1,2\n1,2,3\n", "got 2 cells in place of 3 in row 3; add the empty"),
     "cut": ("a,b,c\n1,2,3\n1,", "got 2 .* in row 3; this is the last .* may be cut"),
     "cut in quotes": ('a,b\n1,2\n3,"x y', "a cell has a quote at its start .* in row 3; the file"),
-    "joined rows": (
-        'a,b\n1.png,"x\n2.png,y"\n',
-        "2 lines in a quoted cell of row 2, .* rows; remove",
-    ),
+    "joined": ('a,b\n1.png,"x\n2.png,y"\n', "2 lines in a quoted cell of row 2, .* rows; remove"),
     "lone quotes": ('a\tb\n1\t"y z\n2\t"\n3\tw\n', "2 lines in a quoted cell of row 2"),
     "lone quotes above": ('a\t"b\n1\ty\n2\t"\n3\tw\n', "3 lines in a quoted cell of row 1"),
     "workbook": (b"PK\x03\x04\x14\0\0\0\x08\0", "UTF-8 text, got a null .* as 'CSV UTF-8'"),

@@ -45,10 +45,7 @@ def test_an_objective_gives_each_score_its_share(objective: Any, shares: dict[st
         ("mark", "must name tasks .*, got 'mark'; known: colour, head/"),
         ({"shape": 1, "mark": 1}, "must name tasks .*, got 'mark'"),
         ("shpae", "must name tasks .*, got 'shpae'; did you mean 'shape'"),
-        (
-            "test/accuracy/shape",
-            "must name tasks .*, got 'test/accuracy/shape'; known: colour, head/",
-        ),
+        ("test/knn/shape", "must name tasks .*, got 'test/knn/shape'; known: colour, head/"),
         ("mapatr", "must name .*, a metric or METRIC/TASK, got 'mapatr'; did you mean 'map_at_r'"),
         ({}, "have at least 1 item, got {}"),
         ({"shape": 2, "colour": -1}, "greater than 0, got -1"),

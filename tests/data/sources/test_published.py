@@ -106,10 +106,8 @@ def test_size_encoder_and_batch_are_those_of_the_paper(kind: str) -> None:
     assert parse_spec(dump_spec(spec)) == spec
     data = {"name": "x", "data": dict(spec.data)}
     part = parse_spec({**data, "model": {"encoder": {"weights": None}}}).model.encoder
-    assert (part.name, part.model_dump()["weights"]) == (
-        RECIPES[kind]["model.encoder"]["name"],
-        None,
-    )
+    assert part.name == RECIPES[kind]["model.encoder"]["name"]
+    assert part.model_dump()["weights"] is None
     whole = with_values(parse_spec(data), RECIPES[kind])
     assert whole.views.size == PAPERS[kind][0]
 

@@ -13,14 +13,7 @@ from hypothesis import given, settings, strategies as st
 from torch import Tensor, nn
 
 from mtcon_ray.losses import TemperatureNet, amcl
-from mtcon_ray.losses.amcl import (
-    Adaptive,
-    adapt,
-    adapt_barlow,
-    adapt_moco,
-    adapt_simsiam,
-    adapt_views,
-)
+from mtcon_ray.losses.amcl import Adaptive, adapt
 from mtcon_ray.spec.methods.self_supervised import Form
 from tests.losses.cases import VALUES, random_rows, unit
 
@@ -89,11 +82,9 @@ def test_contrastive_equations(B: int, V: int, D: int, seed: int, k: int, beta: 
     queue = random_rows(5, D, seed=seed + 1)
     torch.manual_seed(seed)
     net = TemperatureNet(D).double()
-    simclr = Adaptive(net, beta, 0.05, 2.0, k)
-    infonce = Adaptive(net, beta, 0.05, 2.0, k, "infonce")
     loops = Loops(net, beta, k, D)
     rows = [(b, v) for b in range(B) for v in range(V)]
-    expected: dict[str, list[float]] = {"simclr": [], "infonce": [], "moco": []}
+    expected: dict[Form, list[float]] = {"simclr": [], "infonce": [], "moco": []}
     for b, v in rows:
         others = [z[r] for r in rows if r != (b, v)]
         own, own_keys = ([x[b, w] for w in range(V) if w != v] for x in (z, keys))
@@ -101,13 +92,10 @@ def test_contrastive_equations(B: int, V: int, D: int, seed: int, k: int, beta: 
         expected["simclr"].append(loops.anchor(z[b, v], own, negatives))
         expected["infonce"].append(loops.anchor(z[b, v], own, others))
         expected["moco"].append(loops.anchor(z[b, v], own_keys, list(queue)))
-    ours = {
-        "simclr": adapt_views(z, simclr),
-        "infonce": adapt_views(z, infonce),
-        "moco": adapt_moco(z, keys, queue, simclr),
-    }
     for form, terms in expected.items():
-        assert ours[form].item() == pytest.approx(math.fsum(terms) / len(terms), rel=1e-9)
+        z_BVD = torch.cat([z, keys], dim=2) if form == "moco" else z
+        ours = adapt(z_BVD, Adaptive(net, beta, 0.05, 2.0, k, form), queue=queue)
+        assert ours.item() == pytest.approx(math.fsum(terms) / len(terms), rel=1e-9)
 
 
 @repeatedly
@@ -122,7 +110,8 @@ def test_simsiam_and_barlow_equations(B: int, V: int, D: int, seed: int, beta: f
             for w in (w for w in range(V) if w != v):
                 tau = loops.tau(p[b, v], h[b, w])
                 terms.append(-float(p[b, v] @ h[b, w]) / tau + 2 * beta * loops.omega(tau))
-    ours = adapt_simsiam(4 * p, 0.5 * h, Adaptive(net, beta, 0.05))
+    both = torch.cat([4 * p, 0.5 * h], dim=2)
+    ours = adapt(both, Adaptive(net, beta, 0.05, form="simsiam"))
     assert ours.item() == pytest.approx(math.fsum(terms) / len(terms), rel=1e-9)
 
     loops, terms = Loops(column_net, beta, 1, D), []
@@ -136,7 +125,7 @@ def test_simsiam_and_barlow_equations(B: int, V: int, D: int, seed: int, beta: f
                 term = (1 - c / tau) ** 2 if i == j else 0.01 * c**2 / tau
                 loss += term + beta * loops.omega(tau) * (1 if i == j else -1)
         terms.append(loss)
-    ours = adapt_barlow(p, Adaptive(column_net, beta, 0.05, off_diagonal=0.01))
+    ours = adapt(p, Adaptive(column_net, beta, 0.05, form="barlow", off_diagonal=0.01))
     assert ours.item() == pytest.approx(math.fsum(terms) / len(terms), rel=1e-8, abs=1e-9)
 
 

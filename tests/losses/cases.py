@@ -35,6 +35,11 @@ def case_a(*tasks: str) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
     return z_by_task, dict(zip(tasks, map(torch.tensor, labels), strict=True))
 
 
+def case_c() -> Tensor:
+    """Returns the rows of case C, those of case A's first head, [4, 2, 2]."""
+    return at_angles(VALUES["A"]["angles_by_head"][0])
+
+
 def raw(name: str) -> Tensor:
     """Returns one of case D's matrices, float64."""
     return torch.tensor(MATRICES[name], dtype=torch.float64)

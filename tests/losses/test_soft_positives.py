@@ -8,14 +8,7 @@ from hypothesis import assume, given, settings, strategies as st
 
 from mtcon_ray.losses import multisupcon
 from mtcon_ray.losses.positives import LabelSets
-from tests.losses.cases import (
-    VALUES,
-    at_angles,
-    contrastive,
-    random_rows,
-    reference,
-    weight_of_sets,
-)
+from tests.losses.cases import VALUES, case_c, contrastive, random_rows, reference, weight_of_sets
 
 SETS = torch.tensor(
     [[1, 1, 1, 0, 0, 0], [1, 1, 0, 1, 0, 0], [0, 0, 0, 0, 1, 1], [1, 1, 1, 0, 1, 0]]
@@ -29,7 +22,7 @@ exhaustively = settings(deadline=None, derandomize=True, max_examples=80)
 @pytest.mark.parametrize("tau", ["0.1", "0.5", "0.07"])
 def test_case_c(tau: str, c: str) -> None:
     known = VALUES[f"C_tau{tau}_c{c}"]
-    z_BVD = at_angles(VALUES["A"]["angles_by_head"][0])
+    z_BVD = case_c()
     mean, total, none = (
         multisupcon(z_BVD, SETS, reduction=reduction, temperature=float(tau), threshold=float(c))
         for reduction in ("mean", "sum", "none")
@@ -77,4 +70,4 @@ def test_every_fraction_of_a_union_is_compared_as_whole_numbers(L: int) -> None:
 def test_bad_input_is_named(changes: dict[str, object], message: str) -> None:
     good = {"label_sets": SETS, "temperature": 0.1, "threshold": 0.5}
     with pytest.raises(ValueError, match=message):
-        multisupcon(at_angles(VALUES["A"]["angles_by_head"][0]), **{**good, **changes})  # type: ignore[arg-type]
+        multisupcon(case_c(), **{**good, **changes})  # type: ignore[arg-type]

@@ -7,7 +7,7 @@ from torch import Tensor
 from mtcon_ray.data.batch import Batch
 from mtcon_ray.methods.multisupcon import MultiSupCon
 from mtcon_ray.spec.problem import Problem
-from tests.losses.cases import VALUES, at_angles
+from tests.losses.cases import VALUES, case_c
 from tests.losses.test_soft_positives import SETS
 from tests.problems import problem
 
@@ -17,15 +17,14 @@ def sets_problem(*tasks: str) -> Problem:
     return problem("shape", *tasks, kinds={"shape": "classes"} | dict.fromkeys(tasks, "set"))
 
 
-def case_c() -> tuple[dict[str, Tensor], Batch]:
-    z_BVD = at_angles(VALUES["A"]["angles_by_head"][0])
+def rows_and_batch() -> tuple[dict[str, Tensor], Batch]:
     sets = {"looks": SETS.to(torch.uint8)}
-    return {"looks": z_BVD}, Batch({}, num_items=4, label_sets=sets)
+    return {"looks": case_c()}, Batch({}, num_items=4, label_sets=sets)
 
 
 def test_has_the_values_of_case_c() -> None:
     spec = MultiSupCon.Spec(temperature=0.5, threshold=0.3)
-    losses = MultiSupCon(spec, sets_problem("looks"))(*case_c()).losses
+    losses = MultiSupCon(spec, sets_problem("looks"))(*rows_and_batch()).losses
     expected = VALUES["C_tau0.5_c0.3"]["mean"]
     assert losses["looks"].item() == pytest.approx(expected, rel=1e-6)
 
@@ -41,7 +40,7 @@ def test_the_classes_of_all_tasks_may_be_the_set() -> None:
     classes = problem("shape", "colour", sizes={"shape": 2, "colour": 3})
     labels = {"shape": torch.tensor([0, 0, 1, 0]), "colour": torch.tensor([2, 1, 1, -1])}
     sets = [[1, 0, 0, 0, 1], [1, 0, 0, 1, 0], [0, 1, 0, 1, 0], [1, 0, 255, 255, 255]]
-    z_by_head, as_sets = case_c()
+    z_by_head, as_sets = rows_and_batch()
     as_sets.label_sets["looks"][:, :5], as_sets.label_sets["looks"][:, 5] = torch.tensor(sets), 0
     spec = MultiSupCon.Spec(sets_from="classes", threshold=0.3)
     method = MultiSupCon(spec, classes)

@@ -10,14 +10,7 @@ from PIL import Image
 from mtcon_ray.data.decoding import decode_image
 from mtcon_ray.data.image_files import UnreadableImageError
 from tests.data.sources import trees
-from tests.data.sources.downloads import (
-    labels_of,
-    named,
-    replace_text,
-    save_image,
-    source_of,
-    write_text,
-)
+from tests.data.sources.downloads import labels_of, named, save_image, source_of, write_text
 from tests.data.sources.trees import FACES, LAND, SHOES, SPECIES
 
 LARGE, SMALL, MEDIUM = (name.partition("::")[2] for name in trees.ATTRIBUTES[1:4])
@@ -192,9 +185,3 @@ def test_csns_split_is_that_of_its_triplets(tmp_path: Path) -> None:
     table = labels_of("zappos50k", tmp_path, split="csn")
     assert table.split.tolist() == [0, 0, 0, 0, 1, 1, 2, 2, -1, -1]
     assert table.warnings == ("2 images are in none of CSN's lists and in no split",)
-
-
-def test_words_for_nothing_are_doubted(tmp_path: Path) -> None:
-    replace_text(trees.medic(tmp_path) / "MEDIC_dev.tsv", "\tflood", "\tnan")
-    (warning,) = labels_of("medic", tmp_path).warnings
-    assert warning.startswith("label column 'disaster_types': 'nan' (1 rows, first row 2 of MEDIC")

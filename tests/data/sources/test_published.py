@@ -83,6 +83,12 @@ def test_a_broken_file_is_named(
     assert Path(file).name in str(raised.value)
 
 
+def test_words_for_nothing_are_doubted(tmp_path: Path, made: Made) -> None:
+    replace_text(made("medic") / "MEDIC_dev.tsv", "\tflood", "\tnan")
+    (warning,) = labels_of("medic", tmp_path).warnings
+    assert warning.startswith("label column 'disaster_types': 'nan' (1 rows, first row 2 of MEDIC")
+
+
 @pytest.mark.parametrize("kind", PHOTOGRAPHS)
 def test_line_ends_of_windows_make_no_difference(tmp_path: Path, kind: str) -> None:
     a, b = (

@@ -39,6 +39,8 @@ def test_one_system_can_be_chosen(load: Load) -> None:
 
 
 CLAIM = {"better": "MTCon", "than": "SupCon, colour", "label": "tilt"}
+NO_SYSTEM, NO_LABEL = {**CLAIM, "better": "MTCom"}, {**CLAIM, "label": "shap"}
+TWINS = {title: {"method": "mtcon"} for title in ("A b", "a-B")}
 
 
 def test_a_claim_names_systems_and_a_label(load: Load) -> None:
@@ -60,29 +62,19 @@ def test_a_setting_that_does_not_reach_a_system_is_told(load: Load, tmp_path: Pa
 
 
 @pytest.mark.parametrize(
-    ("changes", "message"),
+    ("section", "value", "message"),
     [
-        ({"systems": {"A": {"method": {"name": "mtcom"}}}}, "systems.A: .*did you mean 'mtcon'"),
-        ({"base": {"search": {"num_trials": 3}}}, r"search\.num_trials must be left out"),
-        ({"base": {"search": ["max_hours"]}}, r"search must be a mapping, got \['max_hours'\]"),
-        ({"base": {"train": {"epoch": 2}}}, "systems.MTCon: train.epoch: .*did you mean 'epochs'"),
-        (
-            {"claims": [CLAIM, {**CLAIM, "better": "MTCom"}]},
-            r"claims\.1\.better must name a system, got 'MTCom'; did you mean 'MTCon'\?",
-        ),
-        ({"claims": [{**CLAIM, "margin": 1}]}, "claims.0.margin must be less than 1, got 1"),
-        ({"claims": [{**CLAIM, "than": "MTCon"}]}, "must name two systems, got 'MTCon' twice"),
-        (
-            {"claims": [{**CLAIM, "label": "shap"}]},
-            r"claims\.0\.label must be a task or held-out label of 'MTCon', got 'shap'; did you "
-            r"mean 'shape'\?",
-        ),
-        (
-            {"systems": {t: {"method": {"name": "mtcon"}} for t in ("A b", "a-B")}},
-            r"titles must differ .* \['few-a-b'\] twice",
-        ),
+        ("systems", {"A": {"method": {"name": "mtcom"}}}, "systems.A: .*did you mean 'mtcon'"),
+        ("base", {"search": {"num_trials": 3}}, r"search\.num_trials must be left out"),
+        ("base", {"search": ["max_hours"]}, r"search must be a mapping, got \['max_hours'\]"),
+        ("base", {"train": {"epoch": 2}}, "systems.MTCon: train.epoch: .*did you mean 'epochs'"),
+        ("claims", [CLAIM, NO_SYSTEM], r"1\.better must name a system, got 'MTCom'; .* 'MTCon'\?"),
+        ("claims", [{**CLAIM, "margin": 1}], "claims.0.margin must be less than 1, got 1"),
+        ("claims", [{**CLAIM, "than": "MTCon"}], "must name two systems, got 'MTCon' twice"),
+        ("claims", [NO_LABEL], r"0\.label must be a .* of 'MTCon', got 'shap'; .* mean 'shape'\?"),
+        ("systems", TWINS, r"titles must differ .* \['few-a-b'\] twice"),
     ],
 )
-def test_errors_name_their_system(load: Load, changes: dict[str, Any], message: str) -> None:
+def test_errors_name_their_system(load: Load, section: str, value: Any, message: str) -> None:
     with pytest.raises(SpecError, match=message):
-        load(**{**FEW, **changes})
+        load(**{**FEW, section: value})

@@ -5,6 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+import yaml
 
 from mtcon_ray.base.status import Status
 from mtcon_ray.comparison.row import Row
@@ -46,11 +47,6 @@ FEW: dict[str, Any] = {
     "systems": SYSTEMS,
     "tune": TUNE,
 }
-ONE = {"A": {"method": "mtcon"}}
-
-
-def without(*keys: str, **changes: Any) -> dict[str, Any]:
-    return {k: v for k, v in TUNE.items() if k not in keys} | changes
 
 
 def test_each_tuned_system_has_its_sweeps(load: Load) -> None:
@@ -88,14 +84,14 @@ def test_a_system_adds_replaces_and_removes_searched_fields(load: Load) -> None:
     with pytest.raises(SpecError, match=r"base\.method must be left out: each system has"):
         load("method.temperature=0.1", **FEW)
     own = {"A": {"method": "mtcon", "space": {LR: {"grid": [0.1, 0.2, 0.3, 0.4, 0.5, 0.6]}}}}
-    few = {**FEW, "tune": without(space={}, first_points=[], again=1), "systems": own}
+    few = {**FEW, "tune": TUNE | {"space": {}, "first_points": [], "again": 1}, "systems": own}
     assert load("train.lr=0.3", **few).tuning["A"].first.search.num_configurations == 1
 
 
 def test_final_seeds_are_none_of_those_of_tuning(load: Load) -> None:
     """Systems that are not tuned have the final seeds too, so that differences are paired."""
     for repeats in (1, 2):
-        comparison = load(**{**FEW, "tune": without(repeats=repeats, seeds=4)})
+        comparison = load(**{**FEW, "tune": TUNE | {"repeats": repeats, "seeds": 4}})
         for tuning in comparison.tuning.values():
             for spec in (tuning.first, some(tuning.again)):
                 assert (spec.seed, spec.search.repeats) == (5, repeats)
@@ -103,40 +99,29 @@ def test_final_seeds_are_none_of_those_of_tuning(load: Load) -> None:
         assert [s.search.repeats for s in comparison.specs.values()] == [1, 4, 4]
 
 
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        (
-            {"tune": without(space={"train.lrr": {"grid": [1]}}, first_points=[]), "systems": ONE},
-            r"systems\.A, tune: search\.space\.train\.lrr: .*did you mean 'lr'",
-        ),
-        (
-            {"tune": without(again=7)},
-            "systems.MTCon: tune.again must be at most the number of configurations, got 7 of 6",
-        ),
-        (
-            {"systems": {**SYSTEMS, "None": {"method": "none"}}},
-            r"systems\.None\.tuned must be false for none: it trains nothing",
-        ),
-        (
-            {"systems": {"A": {"method": "mtcon", "tuned": False, "space": {LR: None}}}},
-            r"systems\.A\.space must be empty unless the system is tuned, got \['train\.lr'\]",
-        ),
-        (
-            {"systems": {"A": {"method": "mtcon", "space": {"train.lrr": None}}}},
-            r"systems\.A\.space\.train\.lrr must be in tune\.space to be null; did you mean",
-        ),
-        (
-            {"systems": {**SYSTEMS, "Few": {"method": "mtcon", "space": {
-                LR: None, TEMPERATURE: None}}}, "tune": without(again=1)},
-            "the same number of configurations in each system, got 6 in 'MTCon' and 2 in 'Few'",
-        ),
-    ],
-)  # fmt: skip
-def test_errors_come_before_training(load: Load, changes: dict[str, Any], message: str) -> None:
+# Changes of the sections, and below them a part of the message.
+WRONG = r"""
+{tune: {space: {train.lrr: {grid: [1]}}, first_points: []}, systems: {XEnt: {method: xent}}}
+    systems.MTCon, tune: search.space.train.lrr: .*did you mean 'lr'
+tune: {again: 7}
+    systems.MTCon: tune.again must be at most the number of configurations, got 7 of 6
+systems: {None: {method: none}}
+    systems.None.tuned must be false for none: it trains nothing
+systems: {A: {method: mtcon, tuned: false, space: {train.lr: null}}}
+    systems.A.space must be empty unless the system is tuned, got \['train.lr'\]
+systems: {A: {method: mtcon, space: {train.lrr: null}}}
+    systems.A.space.train.lrr must be in tune.space to be null; did you mean
+{tune: {again: 1}, systems: {Few: {method: mtcon, space: {train.lr: ~, method.temperature: ~}}}}
+    the same number of configurations in each system, got 6 in 'MTCon' and 2 in 'Few'
+""".strip().splitlines()
+
+
+@pytest.mark.parametrize(("changes", "message"), [*zip(WRONG[::2], WRONG[1::2], strict=True)])
+def test_errors_come_before_training(load: Load, changes: str, message: str) -> None:
     """What is wrong is found before the first training."""
-    with pytest.raises(SpecError, match=message):
-        load(**{**FEW, **changes})
+    given = {name: {**FEW[name], **section} for name, section in yaml.safe_load(changes).items()}
+    with pytest.raises(SpecError, match=message.strip()):
+        load(**{**FEW, **given})
 
 
 def trial(number: int, params: dict[str, Any], *values: float, **fields: Any) -> TrialResult:
@@ -186,7 +171,8 @@ def test_with_several_seeds_the_mean_decides(load: Load) -> None:
     values = {(0, 0.1): 0.9, (1, 0.1): 0.1, (2, 0.2): 0.6, (3, 0.2): 0.5}
     trials = [trial(i, point(lr), *[v] * 4, seed=5 + i % 2) for (i, lr), v in values.items()]
     lost = trial(4, point(0.3), *[0.95] * 4)
-    first = tuned(load(**{**FEW, "tune": without(repeats=2)}).tuning["MTCon"].first, *trials, lost)
+    sweep = load("tune.repeats=2", **FEW).tuning["MTCon"].first
+    first = tuned(sweep, *trials, lost)
     assert [p[LR] for p in best_points(first, 3)] == [0.2, 0.1, 0.3]
 
 

@@ -35,12 +35,7 @@ KINDS: dict[str, metrics.Kind] = {"shape": "classes", "looks": "set", "knn": "cl
         ("shape looks", {"score": 1.0}, OWN, "score"),
         ("shape", {"head/map_at_r/shape": 1.0}, OWN, "head/map_at_r/shape"),
         ("knn", {"knn": 1.0}, OWN, "knn"),
-        (
-            "shape knn",
-            {"recall_at_1": 1.0, "knn/knn": 1.0},
-            OWN,
-            "weighted mean: 50% recall_at_1, 50% knn/knn",
-        ),
+        ("shape knn", {"score": 1, "knn/knn": 1}, OWN, "weighted mean: 50% score, 50% knn/knn"),
     ],
 )
 def test_name_of_an_objective(tasks: str, weights: dict[str, float], name: str, title: str) -> None:

@@ -34,10 +34,8 @@ def test_a_plan_waits_for_neither_tune_nor_mlflow(tmp_path: Path) -> None:
 
     No training loads torch's compiler.
     """
-    lines, more = (
-        [],
-        "--set data.num_items=200 --set train.epochs=1 --set views.size=8 --set method=moco",
-    )
+    more = "--set data.num_items=200 --set train.epochs=1 --set views.size=8 --set method=moco"
+    lines = list[str]()
     for command, encoder in (("validate", "resnet18"), ("plan", "small")):
         spec = tmp_path / f"{encoder}.yaml"
         spec.write_text(f"{{name: tiny, data: synthetic, model: {{encoder: {encoder}}}}}")

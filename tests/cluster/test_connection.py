@@ -80,6 +80,10 @@ spec:
 
 
 HEAD = RAY_CLUSTER.partition("  workerGroupSpecs")[0]
+UNLIMITED = RAY_CLUSTER.replace("minReplicas: 0\n      maxReplicas: 3", "replicas: 1")
+# The autoscaler counts a group's own sizes, and each host of a group.
+SIZED = "numOfHosts: 2\n      resources: {CPU: 7.5}"
+OF_TWO_HOSTS = RAY_CLUSTER.replace("rayStartParams: {}", SIZED)
 OTHER = "\n---\napiVersion: v1\nkind: ConfigMap\n"
 KINDS = NodeKind("headgroup", 0, 0, 1), NodeKind("gpu", 8, 2, 3)
 NODE_TYPES = NodeKind("head", 4, 0, 1), KINDS[1], NodeKind("spot", 8, 0, 6)
@@ -93,15 +97,8 @@ NODE_TYPES = NodeKind("head", 4, 0, 1), KINDS[1], NodeKind("spot", 8, 0, 6)
         (f"---{OTHER}---{RAY_CLUSTER}---\n", KINDS),
         (HEAD, KINDS[:1]),
         (f"{HEAD}  workerGroupSpecs:\n", KINDS[:1]),
-        (
-            RAY_CLUSTER.replace("minReplicas: 0\n      maxReplicas: 3", "replicas: 1"),
-            (KINDS[0], NodeKind("gpu", 8, 2, 2**31 - 1)),
-        ),
-        # The autoscaler counts a group's own sizes, and each host of a group.
-        (
-            RAY_CLUSTER.replace("rayStartParams: {}", "numOfHosts: 2\n      resources: {CPU: 7.5}"),
-            (KINDS[0], NodeKind("gpu", 8, 2, 6)),
-        ),
+        (UNLIMITED, (KINDS[0], NodeKind("gpu", 8, 2, 2**31 - 1))),
+        (OF_TWO_HOSTS, (KINDS[0], NodeKind("gpu", 8, 2, 6))),
     ],
 )
 def test_sizes_are_of_the_only_cluster(text: str, kinds: tuple[NodeKind, ...], view: View) -> None:

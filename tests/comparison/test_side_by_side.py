@@ -97,10 +97,7 @@ def test_only_the_specs_are_compared_after_other_probes(make: Make) -> None:
     first, *lines = side_by_side(pair)
     assert first.startswith("the scores of a and b cannot be compared: ")
     assert first.endswith("measured by other probes (evaluation 2 and 1)")
-    assert [line.split() for line in lines[1:]] == [
-        ["field", "a", "b"],
-        ["train.epochs", "20", "8"],
-    ]
+    assert [row.split() for row in lines[1:]] == [["field", "a", "b"], ["train.epochs", "20", "8"]]
 
 
 def test_a_sweep_without_a_winner_has_empty_cells(make: Make) -> None:

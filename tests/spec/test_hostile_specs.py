@@ -74,15 +74,14 @@ def test_plan_answers_soon(case: str, tmp_path: Path) -> None:
     assert re.search(expected, output), output
 
 
+GRID = {"epochs": 1, "sampler": "grid", "space": {LR: grid(30), TEMPERATURE: grid(30)}}
+
+
 @pytest.mark.parametrize(
     ("systems", "tune", "expected"),
     [
         (100, {"epochs": 1, "space": {LR: grid(101)}}, "at most 10,000 values, .* got 10,100"),
-        (
-            20,
-            {"epochs": 1, "sampler": "grid", "space": {LR: grid(30), TEMPERATURE: grid(30)}},
-            "at most 10,000 configurations over all systems, got 18,000",
-        ),
+        (20, GRID, "at most 10,000 configurations over all systems, got 18,000"),
         (20, {"epochs": 1, "space": {LR: grid(500)}}, None),
     ],
 )

@@ -95,17 +95,14 @@ LOST_LINE = (
     "A worker health check failed. The actor died unexpectedly before finishing this task. "
     "The actor died because its node has died."
 )
+TWO = {1: KeyError("colour"), 0: RuntimeError("closed\n  by gloo")}
 
 
 @pytest.mark.parametrize(
     ("failures", "reason", "preempted"),
     [
         ({1: LOST}, f"worker 1: {LOST_LINE}", False),
-        (
-            {1: KeyError("colour"), 0: RuntimeError("closed by peer\n  by gloo")},
-            "worker 0: RuntimeError: closed by peer / by gloo; worker 1: KeyError: 'colour'",
-            False,
-        ),
+        (TWO, "worker 0: RuntimeError: closed / by gloo; worker 1: KeyError: 'colour'", False),
         ({0: RayTaskError("execute", "  File x\nKeyError: 1", 1)}, "worker 0: KeyError: 1", False),
         ({0: LOST, 1: PREEMPTED}, f"worker 0: {LOST_LINE}; worker 1: {LOST_LINE}", True),
     ],

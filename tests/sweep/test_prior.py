@@ -87,16 +87,16 @@ def test_a_gaussian_process_gets_trials_with_all_fields(tmp_path: Path) -> None:
         earlier_trials(with_values(spec, {f"search.space.{EPOCHS}": {"int": [1, 2]}}), tmp_path)
 
 
+BOTH: dict[str, Any] = {"tasks": ("shape", "colour")}
+WEIGHTED = {**BOTH, "objective": {"shape": 2, "colour": 1}}
+
+
 @pytest.mark.parametrize(
     ("then", "now", "expected"),
     [
         (None, {}, r"'old' under .*; did you mean 'older'\?"),
         ({"tasks": ("colour",)}, {}, r"same objective, accuracy over \['shape'\], got 'old' with"),
-        (
-            {"tasks": ("shape", "colour")},
-            {"tasks": ("shape", "colour"), "objective": {"shape": 2, "colour": 1}},
-            "same objective, weighted mean: 67% shape, 33% colour over",
-        ),
+        (BOTH, WEIGHTED, "same objective, weighted mean: 67% shape, 33% colour over"),
         ({}, {"objective": "knn"}, r"same objective, knn over \['shape'\], got 'old' with"),
         ({"objective": "knn"}, {"objective": "head/map_at_r"}, "head/map_at_r over .* with knn"),
         ({"value": 1.5}, {}, "a finished trial that has a searched field inside search.space, got"),

@@ -15,6 +15,7 @@ from mtcon_ray.training import optimizer as optimizers
 from tests.problems import problem
 
 EXPONENTIAL = {"lr_schedule": "exponential", "epochs": 3, "warmup_epochs": 0}
+COSINE = {"epochs": 8, "warmup_epochs": 3, "lr": 0.4, "lr_final": 0.1}
 STEPS = {"name": "step", "epochs": 2}
 
 
@@ -28,11 +29,7 @@ def rates(spec: TrainSpec, steps_per_epoch: int) -> list[float]:
     ("fields", "steps_per_epoch", "expected"),
     [
         # Three warm-up steps at 1/4, 2/4 and 3/4 of the peak, the peak, then half a cosine.
-        (
-            {"epochs": 8, "warmup_epochs": 3, "lr": 0.4, "lr_final": 0.1},
-            1,
-            [0.1, 0.2, 0.3, 0.4, 0.4 * (0.1 + 0.9 * 0.853553), 0.22, 0.4 * 0.231802, 0.04],
-        ),
+        (COSINE, 1, [0.1, 0.2, 0.3, 0.4, 0.4 * (0.1 + 0.9 * 0.853553), 0.22, 0.4 * 0.231802, 0.04]),
         # A single step has the peak rate, not the cosine's end.
         ({"epochs": 1, "warmup_epochs": 0, "lr": 0.3}, 1, [0.3]),
         # The cosine has length zero.

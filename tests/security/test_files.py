@@ -19,10 +19,10 @@ from mtcon_ray.data.image_archive import open_files
 from mtcon_ray.data.image_files import UnreadableImageError
 from mtcon_ray.errors import CheckpointError, DataError, SpecError
 from mtcon_ray.export.trained_network import evaluate_checkpoint, load_network
-from mtcon_ray.models.encoders import ENCODERS
 from mtcon_ray.spec.run_spec import apply_override, load_spec
 from mtcon_ray.training import checkpoint
 from tests.data.test_decoding import encoded
+from tests.models.test_weights import make
 
 # Each is refused in a second. Without a refusal it never ends.
 soon = pytest.mark.timeout(60)
@@ -51,9 +51,7 @@ def test_code_in_a_checkpoint_never_runs(tmp_path: Path, kind: str, reader: str)
     readers = {
         "checkpoint": lambda: checkpoint.load(path),
         "evaluate": lambda: evaluate_checkpoint(path, root=tmp_path, callbacks=Callbacks()),
-        "weights": lambda: ENCODERS["resnet18"](
-            ENCODERS["resnet18"].Spec.model_validate({"name": "resnet18", "weights": str(path)})
-        ),
+        "weights": lambda: make("resnet18", path),
     }
     with pytest.raises(CheckpointError) as told:
         readers[reader]()

@@ -55,9 +55,7 @@ def test_our_training_is_timed_beside_peers_and_limits(
     assert re.search(f"as SupContrast, autocast *\\| [\\d,]+ {times}", output)
 
 
-def test_a_call_that_ran_out_of_time_is_continued(
-    on_cpu: Bench, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_call_out_of_time_is_continued(on_cpu: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     done: list[str] = []
 
     def line(name: str) -> str:

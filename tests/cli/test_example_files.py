@@ -35,14 +35,12 @@ def test_demo_sweeps_the_spec_of_init(tmp_path: Path, monkeypatch: pytest.Monkey
     assert started == [(where, {"name": "mine", "resume": True})]
 
 
-@pytest.mark.parametrize(
-    "arguments", [(), ("labels.csv",), ("labels.csv", "images", "--synthetic")]
-)
+@pytest.mark.parametrize("words", [(), ("labels.csv",), ("labels.csv", "images", "--synthetic")])
 def test_init_describes_files_or_the_demo(
-    arguments: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    words: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    assert "--synthetic" in refused("init", *arguments)
+    assert "--synthetic" in refused("init", *words)
     assert list(tmp_path.iterdir()) == []
 
 

@@ -197,9 +197,7 @@ def test_train_takes_the_spec_of_a_winner(invoke: Invoke, spec: Path, sweep: Pat
         assert "give either SPEC or --from NAME" in refused("train", *words)
 
 
-def test_a_sweep_without_ray_is_stopped_and_resumed(
-    invoke: Invoke, spec: Path, tmp_path: Path
-) -> None:
+def test_a_sweep_without_ray_stops_and_goes_on(invoke: Invoke, spec: Path, tmp_path: Path) -> None:
     """All trials are trained in this process. `resume` knows how the sweep began."""
     stopped = invoke("sweep", spec, "--here", "--name", "mine", "--set", "search.max_hours=1.0e-9")
     assert "search.max_hours 1e-09 is reached: 0 of 3 trials have ended" in stopped.stdout

@@ -73,9 +73,7 @@ def test_a_piece_trains(
     assert picture(run).startswith(b"\x89PNG")
 
 
-def test_missing_labels_are_half_of_the_train_labels(
-    photos: Mapping[str, Any], tmp_path: Path
-) -> None:
+def test_half_of_the_train_labels_are_missing(photos: Mapping[str, Any], tmp_path: Path) -> None:
     before = pd.read_csv(photos["csv"])
     after = pd.read_csv(with_missing_labels(Path(photos["csv"]), tmp_path / "half" / "labels.csv"))
     is_train = before["split"] == "train"

@@ -27,9 +27,7 @@ def scenet(*, seed: int = 0, **fields: Any) -> SCENet:
     return SCENet(SCENet.Spec.model_validate(fields), problem(*TASKS, seed=seed))
 
 
-def losses_of_case_e(
-    method: TripletMethod, condition: int
-) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+def case_e(method: TripletMethod, condition: int) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
     """Returns the losses and the gauges with case E's masks, of a triplet of this condition."""
     with torch.no_grad():
         method.get_parameter("beta").copy_(BETA)
@@ -43,7 +41,7 @@ def losses_of_case_e(
 def test_loss_of_csn_in_case_e(condition: int) -> None:
     """The hinge, both regularisers and their sum have the reference values."""
     known, method = VALUES[f"E_csn_c{condition}"], csn().double()
-    losses, gauges = losses_of_case_e(method, condition)
+    losses, gauges = case_e(method, condition)
     assert losses["triplet"].item() == pytest.approx(known["hinge"], rel=1e-6)
     assert losses["embedding"].item() == pytest.approx(5e-3 * known["embed_term"], rel=1e-6)
     assert losses["mask"].item() == pytest.approx(5e-4 * known["mask_term"], rel=1e-6)
@@ -61,7 +59,7 @@ def test_loss_of_scenet_in_case_e() -> None:
         assert isinstance(last, nn.Linear)
         last.weight.zero_()
         last.bias.copy_(torch.tensor([0.7, 0.3], dtype=torch.float64).log())
-    losses, gauges = losses_of_case_e(method, 1)
+    losses, gauges = case_e(method, 1)
     distances = method.distances(Z_B3D, Batch({}, 1))
     assert distances[0].tolist() == pytest.approx([known["d_far"], known["d_close"]], rel=1e-6)
     assert losses["triplet"].item() == known["hinge"]

@@ -21,9 +21,7 @@ from mtcon_ray.spec.run_spec import parse_spec
 from tests.models.test_weights import PLAIN, features
 
 
-def test_without_the_library_the_command_that_installs_it_is_told(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_without_the_library_its_installation_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "timm", None)
     with pytest.raises(SpecError, match=r"pip install 'mtcon-ray\[timm\]'"):
         Timm(Timm.Spec())

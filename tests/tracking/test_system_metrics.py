@@ -8,9 +8,7 @@ import torch
 from mtcon_ray.tracking.system_metrics import memory
 
 
-def test_the_memory_of_this_process_and_a_gpu_s_peak_of_each_epoch(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_memory_of_this_process_and_peaks_of_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     (only,) = memory(torch.device("cpu")).items()
     assert only[0] == "system/process_memory_megabytes"
     assert 50 < only[1] < 100_000

@@ -3,7 +3,6 @@
 import re
 from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,9 +11,8 @@ from rich.cells import cell_len
 from mtcon_ray.base.status import Status
 from mtcon_ray.display.results_table import leaderboard_lines, winner_lines, winner_warnings
 from mtcon_ray.spec.run_spec import RunSpec, load_spec, parse_spec
+from tests.pages import REPOSITORY
 from tests.recorded import plan_with, results_of, trial_of
-
-REPOSITORY = Path(__file__).parents[2]
 
 
 def spec_of(tasks: list[str], held_out: Sequence[str] = (), **sections: Any) -> RunSpec:

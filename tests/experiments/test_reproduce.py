@@ -13,10 +13,8 @@ from experiments.reproduction.running import plan_lines
 from mtcon_ray.errors import ResourceError
 from mtcon_ray.plan.local import this_machine
 from tests.experiments.pretended import setting
-from tests.processes import run_python
+from tests.processes import REPOSITORY, run_python
 from tests.waiting import PATIENCE_SECONDS
-
-REPOSITORY = Path(__file__).parents[2]
 
 
 def test_every_experiment_of_the_folder_is_in_the_report() -> None:

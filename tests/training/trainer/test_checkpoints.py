@@ -20,15 +20,8 @@ from mtcon_ray.training.distributed import Ranks
 from mtcon_ray.training.step import Update
 from mtcon_ray.training.trainer import Trainer
 from tests.some import some
+from tests.training.trainer import cuts
 from tests.training.trainer.conftest import Start
-from tests.training.trainer.cuts import (
-    CPU,
-    STEPS_PER_EPOCH,
-    assert_same,
-    check_same_end,
-    stop_before,
-    untimed,
-)
 
 
 def test_the_kept_network_is_of_the_last_epoch(whole: Trainer) -> None:
@@ -38,8 +31,8 @@ def test_the_kept_network_is_of_the_last_epoch(whole: Trainer) -> None:
     assert (kept["epoch"], kept["value"]) == (3, value)
     assert kept["classes"].keys() == {"shape", "colour", "mark"}
     assert kept["fingerprint"] == whole.dataset.fingerprint
-    assert_same(kept["network"], whole.network.state_dict())
-    assert_same(kept["method"], dict(whole.learner.method.named_parameters()))
+    cuts.assert_same(kept["network"], whole.network.state_dict())
+    cuts.assert_same(kept["method"], dict(whole.learner.method.named_parameters()))
     assert all(value.abs().min() > 0 for value in kept["method"].values()), "as at the start"
 
 
@@ -64,7 +57,7 @@ def test_the_stored_predictions_are_those_of_the_reported_accuracies(
         assert correct == pytest.approx(values[f"{split}/accuracy/{label}"])
     stored, network = load_network(tmp_path / "model.pt")
     network = network.to(memory_format=torch.channels_last)
-    again = Evaluation(network, run.dataset, stored, CPU)
+    again = Evaluation(network, run.dataset, stored, cuts.CPU)
     assert values == pytest.approx(again.report())
 
 
@@ -129,10 +122,10 @@ def test_no_training_after_a_rung_s_epoch(start: Start, whole: Trainer, tmp_path
     assert [p.epoch for p in epochs] == [1, 2]
     assert cut.interrupted
     assert cut.at_rung
-    assert cut.step == 2 * STEPS_PER_EPOCH
+    assert cut.step == 2 * cuts.STEPS_PER_EPOCH
     run = start(tmp_path)
-    assert untimed(some(run.last)) == untimed(epochs[-1])
-    check_same_end(run, [*epochs, *run], whole)
+    assert cuts.untimed(some(run.last)) == cuts.untimed(epochs[-1])
+    cuts.check_same_end(run, [*epochs, *run], whole)
 
 
 @pytest.mark.usefixtures("each_epoch")
@@ -146,22 +139,22 @@ def test_a_damaged_checkpoint_costs_an_epoch_and_says_so(
     killed = iter(start(tmp_path))
     epochs = [next(killed), next(killed)]
     (tmp_path / "last.pt").write_bytes(bytes(5000))
-    run = begin(tmp_path, should_stop=stop_before(1))
+    run = begin(tmp_path, should_stop=cuts.stop_before(1))
     damage = some(run.resume())
     assert re.search(r"last\.pt is not a whole file.* continues after epoch 1", damage)
     list(run)
-    assert checkpoint.load(tmp_path / "last.previous.pt")["step"] == STEPS_PER_EPOCH
+    assert checkpoint.load(tmp_path / "last.previous.pt")["step"] == cuts.STEPS_PER_EPOCH
     run = begin(tmp_path)
     assert run.resume() is None
     again = list(run)
-    assert untimed(again[0]) == untimed(epochs[1])
-    check_same_end(run, [epochs[0], *again], whole)
+    assert cuts.untimed(again[0]) == cuts.untimed(epochs[1])
+    cuts.check_same_end(run, [epochs[0], *again], whole)
 
 
 def test_a_lost_best_network_restarts_training(begin: Start, spec: RunSpec, tmp_path: Path) -> None:
     """The best epoch might not be trained again, so the training starts from scratch."""
     best = with_values(spec, {"evaluate.select": "best"})
-    list(begin(tmp_path, best, should_stop=stop_before(2 * STEPS_PER_EPOCH)))
+    list(begin(tmp_path, best, should_stop=cuts.stop_before(2 * cuts.STEPS_PER_EPOCH)))
     (tmp_path / "model.pt").write_bytes(b"")
     run = begin(tmp_path, best)
     damage = some(run.resume())
@@ -172,7 +165,7 @@ def test_a_lost_best_network_restarts_training(begin: Start, spec: RunSpec, tmp_
 
 
 def test_a_checkpoint_with_values_of_another_kind_is_refused(start: Start, tmp_path: Path) -> None:
-    list(start(tmp_path, should_stop=stop_before(1)))
+    list(start(tmp_path, should_stop=cuts.stop_before(1)))
     path = tmp_path / "last.pt"
     state = checkpoint.load(path)
     changes: tuple[dict[str, Any], ...] = (

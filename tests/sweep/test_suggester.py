@@ -155,13 +155,9 @@ def test_a_share_of_a_range_follows_its_scale_and_steps() -> None:
 
 
 def test_steps_and_logarithms_are_optunas() -> None:
-    space = {
-        "a": {"logint": [1, 64]},
-        "b": {"int": [16, 64], "step": 16},
-        "c": {"uniform": [0, 0.3], "step": 0.1},
-    }
-    assert [distribution(dimension) for dimension in search(space=space).space.values()] == [
-        IntDistribution(1, 64, log=True),
-        IntDistribution(16, 64, step=16),
-        FloatDistribution(0, 0.3, step=0.1),
-    ]
+    for kind, expected in (
+        ({"logint": [1, 64]}, IntDistribution(1, 64, log=True)),
+        ({"int": [16, 64], "step": 16}, IntDistribution(16, 64, step=16)),
+        ({"uniform": [0, 0.3], "step": 0.1}, FloatDistribution(0, 0.3, step=0.1)),
+    ):
+        assert distribution(Dimension.model_validate(kind)) == expected

@@ -94,19 +94,19 @@ def test_images_stream_where_others_took_the_memory(monkeypatch: pytest.MonkeyPa
     assert devices.ImageFeed(IMAGES, np.arange(2), torch.device("cuda")).streams
 
 
+CUBLAS = ("CUBLAS_STATUS_ALLOC_FAILED", "CUBLAS_STATUS_NOT_INITIALIZED")
+STATUSES = (*CUBLAS, "CUDNN_STATUS_ALLOC_FAILED")
+
+
 @pytest.mark.parametrize(
     "error",
     [
         torch.OutOfMemoryError("tried 2 GiB. GPU 0 has 1 GiB free"),
         torch.AcceleratorError("CUDA error: out of memory (tried 2 GiB). Compile with", 2),
-        *(
-            RuntimeError(f"CUDA error: {what}, tried 2 GiB. When calling")
-            for what in ("CUBLAS_STATUS_ALLOC_FAILED", "CUBLAS_STATUS_NOT_INITIALIZED",
-                         "CUDNN_STATUS_ALLOC_FAILED")
-        ),
+        *(RuntimeError(f"CUDA error: {status}, tried 2 GiB. When calling") for status in STATUSES),
         RuntimeError("FIND was unable to find an engine, tried 2 GiB"),
     ],
-)  # fmt: skip
+)
 def test_out_of_memory_is_a_trial_error_with_a_way_out(error: RuntimeError) -> None:
     """The first sentence of the original error is kept."""
     told = r"batch 64 does not fit.*tried 2 GiB\)?; lower it"

@@ -17,7 +17,7 @@ from mtcon_ray.data.decoding import decode_image
 from mtcon_ray.data.image_files import UnreadableImageError
 from mtcon_ray.spec.data.base import Resize
 
-ORIENTATION, MAKER = 0x0112, 0x010F
+ORIENTATION = 0x0112
 
 
 def picture(height: int = 24, width: int = 16) -> Image.Image:

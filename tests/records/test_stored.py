@@ -149,6 +149,7 @@ def test_a_late_driver_removes_nothing(drive: Drive) -> None:
     log.append(start("trial-0007"))
     first.close()
     assert there() == local(log)
+    assert not [name for name in Objects(SWEEP).list("claims") if name.endswith(".ended")]
 
 
 def test_the_next_driver_continues_the_log_without_the_disk(drive: Drive, tmp_path: Path) -> None:

@@ -72,6 +72,8 @@ def test_what_an_earlier_driver_adds_does_not_count(store: FolderStore, tmp_path
         first.done = done
         first.push()
         assert read() == b"a\nb\nNEW\n"
+    first.join()
+    assert read() == b"a\nb\nNEW\n", "an earlier driver removes its own segments alone"
 
 
 def test_a_log_that_is_joined_meanwhile_is_read_again(store: FolderStore, tmp_path: Path) -> None:

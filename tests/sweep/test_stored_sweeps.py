@@ -188,7 +188,9 @@ def test_commands_begin_continue_read_and_remove_a_sweep_in_a_store(
     (kept,) = (name for name in store.names() if "/model-" in name)
     assert winner in kept
     assert sum(name.endswith("/removed.txt") for name in store.names()) == 1
-    assert f'"path": "s3://{kept}"' in (folder / "events.jsonl").read_text()
+    log = (folder / "events.jsonl").read_text()
+    assert f'"path": "s3://{kept}"' in log
+    assert '"to": "report"' in log
 
     def called(*words: str) -> str:
         store.requests.clear()

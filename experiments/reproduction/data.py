@@ -220,6 +220,7 @@ class DataChoice:
             "kind": "table",
             "csv": str(table),
             "images": str(folder / "images.tar.gz"),
+            "group_column": "group_id",  # photographs of one product
         }
         if ATTRIBUTES in stand_in.columns.values():
             path = folder / ATTRIBUTES_FILE

@@ -82,9 +82,7 @@ def list_names(root: Path, as_json: bool, cluster: bool, address: str | None) ->
         "done": [f"{each['num_done']}/{each['num_trials']}" for each in found],
         "metric": [each["metric"] or show.NOTHING for each in found],
         "value": [show.accuracy_text(each["value"]) for each in found],
-        "best": [
-            show.configuration_text(each["params"]) if each["params"] else "" for each in found
-        ],
+        "best": [show.configuration_text(p) if (p := each["params"]) else "" for each in found],
     }
     lines = Table.of(table).lines(Terminal().columns)
     if not found:

@@ -35,6 +35,7 @@ class LabelTable:
     split is int8 [N], an index into SPLITS, LEFT_OUT (-1) for items without a split, outside of
     data.fraction, or with an unreadable image.
     names are the items' names, such as their image paths.
+    groups[data.group_column] is int64 [N], equal for similar items. It is empty without this field.
     """
 
     names: tuple[str, ...]
@@ -46,6 +47,7 @@ class LabelTable:
     warnings: tuple[str, ...] = ()
     split_origin: str = ""  # where the splits come from, in words
     unseen: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    groups: dict[str, np.ndarray] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.split)
@@ -113,8 +115,7 @@ def _check_codes(name: str, codes: Any, shape: tuple[int, ...], allowed: Sequenc
     if found.dtype.kind not in "iu" or found.shape != shape or not np.isin(found, allowed).all():
         raise DataError(
             f"read_labels must return {name!r} as integers {list(shape)} from {allowed[0]} to "
-            f"{allowed[-1]}, got {found.dtype} {list(found.shape)} from {found.min(initial=0)} to "
-            f"{found.max(initial=0)}"
+            f"{allowed[-1]}, got {found.dtype} {list(found.shape)}: {found.tolist()!s:.60}"
         )
 
 

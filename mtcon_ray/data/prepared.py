@@ -30,7 +30,7 @@ from mtcon_ray.errors import StorageError
 from mtcon_ray.spec.data.base import DataSpec
 
 SETS, SETS_TAG = "sets", "mtcon.data_sets"  # a folder of the store, and a tag of the sweep
-ARRAYS = ("labels", "multi_hot")
+ARRAYS = ("labels", "multi_hot", "groups")
 NAMES = ("names", "classes", "multi_hot_names", "warnings", "split_origin", "unseen")
 WEIGHTS = "weights"  # a folder of a sweep in an object store, see `models/encoders/base.py`
 # Folder of images and fingerprint of each prepared data set, by `data_key`.
@@ -58,6 +58,11 @@ def keep_set(dataset: Dataset, store: Path) -> None:
             np.savez(file, split=table.split, **arrays)
         write(building / "names.json", json.dumps({name: getattr(table, name) for name in NAMES}))
 
+    if table.groups and folder.exists():
+        with damage("the data set", folder), np.load(folder / "labels.npz") as file:
+            has_groups = any(key.startswith("groups/") for key in file.files)
+        if not has_groups:  # an earlier version wrote it
+            remove_folder(folder)
     build_folder(folder, 0, fill)
     for each in (folder, store / dataset.cache):
         upload_folder(each)

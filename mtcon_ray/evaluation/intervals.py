@@ -2,7 +2,8 @@
 
 A hierarchical bootstrap. Each of K resamples draws the test items with replacement, the same items
 for all seeds and systems because they share the test set, then the seeds with replacement. The
-effect of an item on all systems therefore cancels in a difference.
+effect of an item on all systems therefore cancels in a difference. Items of a group are drawn
+together: photographs of one product are not independent.
 
 The bootstrap variance of a mean over S seeds is too small by the factor (S - 1) / S. Deviations
 over seeds are scaled up to correct this. With two or three seeds their spread remains poorly
@@ -75,7 +76,7 @@ class Scores(NamedTuple):
     """A system's scores of a label by seed: on all test items, and on K resamples of them.
 
     score_S and drawn_SK are float64, in the order of seeds. rows are the items' rows in the label
-    table, truth their true values.
+    table, truth their true values, groups those of `LabelPredictions`.
     """
 
     seeds: tuple[int, ...]
@@ -83,6 +84,7 @@ class Scores(NamedTuple):
     drawn_SK: np.ndarray
     rows: np.ndarray
     truth: np.ndarray
+    groups: np.ndarray | None = None
 
 
 def resampled_scores(
@@ -98,12 +100,12 @@ def resampled_scores(
     if not all(_same_items(first, other) for other in found[1:]):
         return None
     n = len(first.rows)
-    tiles = resampled_counts(n, resamples, ITEMS_SEED)
+    tiles = resampled_counts(n, resamples, ITEMS_SEED, first.groups)
     drawn_SK = np.concatenate([_scores(found, tile) for tile in tiles], axis=1)
     score_S = _scores(found, torch.ones(n, 1))[:, 0]
     if kind_of(first.truth) == "set":
         drawn_SK += (score_S - drawn_SK.mean(axis=1))[:, None]
-    return Scores(seeds, score_S, drawn_SK, first.rows, first.truth)
+    return Scores(seeds, score_S, drawn_SK, first.rows, first.truth, first.groups)
 
 
 def mean_interval(scores: Scores) -> Interval:
@@ -215,7 +217,8 @@ def judge(difference: Interval, p: float, margin: float = 0.0) -> Verdict:
 
 
 def _same_items(a: LabelPredictions | Scores, b: LabelPredictions | Scores) -> bool:
-    return np.array_equal(a.rows, b.rows) and np.array_equal(a.truth, b.truth)
+    one, other = ([np.asarray(part) for part in (x.rows, x.truth, x.groups)] for x in (a, b))
+    return all(map(np.array_equal, one, other))
 
 
 def _scores(found: list[LabelPredictions], counts_nK: Tensor) -> np.ndarray:

@@ -9,6 +9,7 @@ fingerprint                       of the data
 <test|heldout>/<label>/predicted  class codes [n]
 <test|heldout>/<label>/scores     float32 [n, L] instead, of a label set
 <test|heldout>/<label>/names      JSON list of the classes by code, or of the set's labels
+<test|heldout>/<label>/groups     int64 [n], equal for similar items, only with data.group_column
 """
 
 import json
@@ -35,19 +36,22 @@ def kind_of(truth: np.ndarray) -> Kind:
 class LabelPredictions:
     """A label's true values and a training's predictions, arrays as in the file.
 
-    `names` are the names of the classes or of the set's labels, () in files without names. Raises
-    ValueError unless all arrays hold numbers of the same items, true values are whole numbers, and
-    the names are texts.
+    `names` are the names of the classes or of the set's labels, () in files without names. Without
+    `groups` each item is alone. Raises ValueError unless all arrays hold numbers of the same items,
+    true values and groups are whole numbers, and the names are texts.
     """
 
     rows: np.ndarray
     truth: np.ndarray
     predicted: np.ndarray
     names: Sequence[str] = ()
+    groups: np.ndarray | None = None
 
     def __post_init__(self) -> None:
         arrays, shape = (self.rows, self.truth, self.predicted), self.truth.shape
         fits = [array.shape for array in arrays] == [shape[:1], shape, shape]
+        groups = self.rows if self.groups is None else self.groups
+        fits &= groups.shape == shape[:1] and groups.dtype.kind in "iu"
         are_numbers = self.truth.dtype.kind in "iu" and all(a.dtype.kind in "iuf" for a in arrays)
         if not (len(shape) in (1, 2) and fits and are_numbers):
             raise ValueError("arrays must be numbers of the same items")
@@ -67,6 +71,8 @@ def save_predictions(path: Path, fingerprint: str, predictions: Predictions) -> 
         arrays[f"{split}/{label}/truth"] = found.truth
         arrays[f"{split}/{label}/{PREDICTED[kind_of(found.truth)]}"] = found.predicted
         arrays[f"{split}/{label}/names"] = np.array(json.dumps(found.names))
+        if found.groups is not None:
+            arrays[f"{split}/{label}/groups"] = found.groups
     with whole_file(path) as file:
         np.savez(file, allow_pickle=False, **arrays)
 
@@ -86,7 +92,8 @@ def load_predictions(path: Path) -> Predictions | None:
                     split, _, label = place.partition("/")
                     rows, truth = arrays[f"{place}/rows"], arrays[f"{place}/truth"]
                     names = json.loads(str(arrays.get(f"{place}/names", "[]")))
-                    found[split, label] = LabelPredictions(rows, truth, arrays[name], names)
+                    more = names, arrays.get(f"{place}/groups")
+                    found[split, label] = LabelPredictions(rows, truth, arrays[name], *more)
             return found
     except (OSError, ValueError, KeyError, EOFError, RecursionError, BadZipFile):
         return None

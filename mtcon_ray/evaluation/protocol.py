@@ -136,7 +136,8 @@ class Measurement(NamedTuple):
             seen = (table.classes | table.multi_hot_names)[label]
             names = (*seen, *table.unseen.get(label, ()))
             arrays = rows[is_known], truth, predicted.cpu().numpy()
-            found[self.places[label]] = LabelPredictions(*arrays, names)
+            groups = [codes[rows[is_known]] for codes in table.groups.values()]
+            found[self.places[label]] = LabelPredictions(*arrays, names, *groups)
         return found
 
     def _decisions(self, probe: LinearProbe, val: LabelledFeatures) -> dict[str, float]:

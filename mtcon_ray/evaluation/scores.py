@@ -10,6 +10,7 @@ where unknown. For each label only the items where it is known are ranked.
 import math
 from collections.abc import Iterator
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -154,17 +155,22 @@ def score_std(kind: Kind, predicted: Tensor, truth: Tensor, resamples: int, seed
     return torch.cat(scores).std().item()
 
 
-def resampled_counts(n: int, resamples: int, seed: int) -> Iterator[Tensor]:
+def resampled_counts(
+    n: int, resamples: int, seed: int, groups: np.ndarray | None = None
+) -> Iterator[Tensor]:
     """Yields how often each of n items is drawn, float32 [n, K] on the CPU, K resamples at a time.
 
-    The tiles have `resamples` columns in total, and at most TILE each. At most MOST_COUNTS counts
-    are in memory.
+    Whole groups are drawn, as many as there are. `groups` is int64 [n], by default each item is
+    alone. The tiles have `resamples` columns in total, and at most TILE each. At most MOST_COUNTS
+    counts are in memory.
     """
+    units, code_n = np.unique(np.arange(n) if groups is None else groups, return_inverse=True)
     generator = torch.Generator().manual_seed(seed)
-    portion = max(1, MOST_COUNTS // n)
+    portion, U = max(1, MOST_COUNTS // n), len(units)
     for start in range(0, resamples, portion):
         K = min(portion, resamples - start)
-        drawn_nK = torch.randint(n, (n, K), generator=generator)
-        counts_nK = torch.zeros(n, K).scatter_add_(0, drawn_nK, torch.ones(1, 1).expand(n, K))
+        drawn_UK = torch.randint(U, (U, K), generator=generator)
+        counts_UK = torch.zeros(U, K).scatter_add_(0, drawn_UK, torch.ones(1, 1).expand(U, K))
         # The columns of a tile are strided. A contiguous copy makes products faster.
-        yield from map(Tensor.contiguous, counts_nK.split(TILE, dim=1))
+        tiles = counts_UK[torch.from_numpy(code_n)].split(TILE, dim=1)
+        yield from map(Tensor.contiguous, tiles)

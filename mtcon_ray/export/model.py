@@ -124,7 +124,9 @@ class ExportedModel(nn.Module):
 
     def __init__(self, network: Network, heads: Mapping[str, Head], spec: RunSpec) -> None:
         super().__init__()
-        self.resize = StoredResize(store_size(spec.data, spec.views.size), spec.data.made_square)
+        # Images that are no files are square already.
+        how: Resize = getattr(spec.data, "resize", "squash")
+        self.resize = StoredResize(store_size(spec.data, spec.views.size), how)
         self.view = EvaluationView(self.resize.size, spec.views)
         self.encoder = network.encoder
         head_of = dict(zip(network.names, network.heads, strict=True))

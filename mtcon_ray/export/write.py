@@ -169,7 +169,7 @@ def card(
             "checkpoint": {"epoch": state.get("epoch"), objective: state.get("value")},
         },
         "preprocessing": {
-            "resize": spec.data.made_square,
+            "resize": getattr(spec.data, "resize", "squash"),
             "stored_size": dataset.images.shape[1],
             **views.model_dump(mode="json", include={"size", "mean", "std"}),
         },

@@ -8,7 +8,6 @@ from io import BytesIO
 from itertools import product
 from pathlib import Path
 from pickle import UnpicklingError
-from typing import Any
 
 import torch
 
@@ -29,12 +28,12 @@ NUM_ITEMS = 2
 
 def count_networks(
     spec: RunSpec, built: list[RunSpec], sizes: Mapping[str, int], store: Path, *, extremes: bool
-) -> tuple[list[tuple[int, int, int]], list[str]]:
-    """Returns three counts of each network, and the searched widths of heads without effect.
+) -> list[tuple[int, int, int]]:
+    """Returns three counts of each network, the least and the greatest among them.
 
-    The counts are the parameters of encoder and heads, the parameters with a gradient, which
-    include the method's own, and the values of a view's rows in all heads with a teacher's keys.
-    The last is 0 with a single worker, or if a plugin's head does not run on the meta device.
+    These are the parameters of encoder and heads, the parameters with a gradient, which include the
+    method's own, and the values of a view's rows in all heads with a teacher's keys. The last is 0
+    with a single worker, or if a plugin's head does not run on the meta device.
 
     `built` are the specs of the networks to build, at least one. Building checks that the encoder's
     weights fit. With `extremes` the networks with the least and greatest searched numbers are
@@ -59,14 +58,9 @@ def count_networks(
         trained = sum(p.numel() for p in [*own, *method.parameters()] if p.requires_grad)
         return sum(p.numel() for p in own), trained, width if method.momentum is None else 2 * width
 
-    def count_at(values: Mapping[str, Any]) -> tuple[int, int, int]:
-        return count(with_values(spec, {**values, "search": {}}))
-
     counts = [count(one) for one in built]
     space = {p: d.extremes for p, d in spec.search.space.items() if p.startswith("model.")}
     numbers = {path: [n for n in ends if isinstance(n, int)] for path, ends in space.items()}
-    widths = [(p, values) for p, values in space.items() if p.startswith("model.head_")]
-    unused = [p for p, some in widths if 1 == len({count_at({p: v}) for v in some}) < len(some)]
     found = []
     for end in (min, max) if extremes and any(numbers.values()) else ():
         # Networks grow with each number. With null, a network may be smaller or larger.
@@ -74,8 +68,9 @@ def count_networks(
         for values in product(*ends.values()):
             # Values may be refused together. No trial has them then.
             with suppress(SpecError):
-                found.append(count_at(dict(zip(ends, values, strict=True))))
-    return found or counts[:1], unused
+                chosen = dict(zip(ends, values, strict=True))
+                found.append(count(with_values(spec, {**chosen, "search": {}})))
+    return found or counts[:1]
 
 
 def _check_heads(spec: RunSpec, network: Network) -> None:

@@ -83,12 +83,9 @@ def make_plan(
     if spec.used_plugins:
         networks.try_plugins(spec, of_tasks)
     exchange: dict[str, int | float] = {}
-    unused: list[str] = []
     if built:
         store = weights or cache_folder(root)
-        found, unused = networks.count_networks(
-            spec, built, of_tasks, store, extremes=count_parameters
-        )
+        found = networks.count_networks(spec, built, of_tasks, store, extremes=count_parameters)
         parameters, trained, widths = zip(*found, strict=True)
         counts["parameters"] = min(parameters), max(parameters)
         exchange = step_exchange(high, counts["views_per_step"][1] * max(widths), max(trained))
@@ -142,11 +139,6 @@ def make_plan(
             *table.warnings,
             # Without the method's warnings about searched fields.
             *(text for field, text in risks if f"method.{field}" not in spec.search.space),
-            *(
-                f"search.space.{field} changes nothing in method {spec.method.name}: trials that "
-                "differ in it alone are the same training"
-                for field in unused
-            ),
             *_few_labels(spec, table),
             *_noise_warnings(spec, table, worst, num_scored),
         ),

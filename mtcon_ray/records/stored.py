@@ -229,10 +229,8 @@ def fetch_sweep(folder: Path) -> bool:
     there = objects.list(deep=False)
     if paths.SPEC_FILE not in there:
         if left := sorted(there.keys() & {"log", "checkpoints"}):
-            raise SweepError(
-                f"{url} has {' and '.join(left)} but no {paths.SPEC_FILE}; restore that file, "
-                "remove the rest, or give another --name"
-            )
+            rest = f"restore it, remove {' and '.join(left)}, or give another --name"
+            raise SweepError(f"{url} has {left[0]} but no {paths.SPEC_FILE}; {rest}")
         return False
     make_folder(folder)
     remove(folder / ELSEWHERE_FILE)

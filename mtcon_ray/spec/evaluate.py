@@ -118,8 +118,8 @@ class EvaluateSpec(Spec):
         taken = [n for n in names if names.count(n) > 1 or n.startswith(OWN) or n in OF_CLASSES]
         if taken:
             raise ValueError(
-                f"metrics must each have a name of their own, got {taken[0]!r}, which is given "
-                "twice or is a score of mtcon-ray; register the class under another name"
+                f"metrics must each have a name that no other score has, got {taken[0]!r}; "
+                "register the class under another name"
             )
         return self
 

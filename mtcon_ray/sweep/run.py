@@ -93,9 +93,8 @@ def run_sweep(
         if here:
             plan = plan.model_copy(update={"concurrency": 1})
         tags = {FINGERPRINT: dataset.fingerprint, CACHE: dataset.cache}
-        tags |= {prepared.SETS_TAG: json.dumps(sets, sort_keys=True)}
         tags |= {EXECUTOR: HERE if here else "ray"} | ({JOB: "true"} if in_job() else {})
-        tags |= provenance(working_folder())
+        tags |= {prepared.SETS_TAG: json.dumps(sets, sort_keys=True)} | provenance(working_folder())
         notes = [f"warning: {text}" for text in changed_since_start(folder, tags, sets)]
         if not here:
             callbacks.on_phase("connecting to Ray")

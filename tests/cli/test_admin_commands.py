@@ -1,10 +1,12 @@
 """`clean --yes` of links and after an interrupted removal, and `audit --repair`."""
 
 from pathlib import Path
+from unittest.mock import patch
 
 import pytest
 from click.testing import Result
 
+from mtcon_ray.base.lock import driver_lock
 from mtcon_ray.base.paths import SPEC_FILE, event_file, sweep_folder
 from mtcon_ray.records.event_log import EventLog
 from mtcon_ray.records.events import Artifact, Ended, Started
@@ -35,6 +37,14 @@ def test_an_interrupted_removal_is_finished(tmp_path: Path) -> None:
     make(folder.with_name(".removing-shoes-1"))
     assert clean(tmp_path, "--yes").exit_code == 0
     assert list(folder.parent.iterdir()) == []
+
+
+def test_a_sweep_that_starts_meanwhile_is_not_removed(tmp_path: Path) -> None:
+    folder = make(sweep_folder(tmp_path, "shoes-1"))
+    looked = patch("mtcon_ray.cli.admin_commands.is_driven", return_value=False)
+    with driver_lock(folder), looked:
+        assert "is already running" in refused("clean", "shoes-1", "--yes", "--root", tmp_path)
+    assert clean(tmp_path, "--yes").exit_code == 0
 
 
 def test_the_size_of_a_folder_does_not_count_what_its_links_lead_to(tmp_path: Path) -> None:

@@ -44,6 +44,22 @@ def test_accuracies_are_those_of_a_loop_over_draws_seeds_and_items() -> None:
     assert intervals.mean_interval(found)[:3] == pytest.approx(expected)
 
 
+def test_items_of_a_group_are_drawn_together() -> None:
+    """So copies of all items add nothing to what is known."""
+    truth, right = np.arange(40) % 3, np.random.default_rng(0).random((3, 40)) < 0.6
+    single, rows, both = of_classes(right), np.arange(80), np.tile(truth, 2)
+    copies = [np.where(each, both, 7) for each in np.tile(right, 2)]
+
+    def found(groups: Any) -> intervals.Scores:
+        by_seed = {s: LabelPredictions(rows, both, p, (), groups) for s, p in enumerate(copies)}
+        return some(intervals.resampled_scores(by_seed, 400))
+
+    grouped, alone = found(rows % 40), found(None)
+    np.testing.assert_allclose(grouped.drawn_SK, single.drawn_SK)
+    assert alone.drawn_SK.std() < grouped.drawn_SK.std()
+    assert intervals.difference(grouped, alone) is None, "drawn in different ways"
+
+
 def test_scores_of_sets_are_those_of_repeated_items() -> None:
     random = np.random.default_rng(0)
     bits = (random.random((30, 2)) < 0.4).astype(np.uint8)

@@ -24,6 +24,7 @@ TABLE = LabelTable(
     multi_hot={"tags": np.array([[0, 1]] * 3 + [[1, 255], [0, 1], [0, 0]], dtype=np.uint8)},
     multi_hot_names={"tags": ("x", "y")},
     unseen={"Colour": ("grey",)},
+    groups={"shoe": np.array([0, 1, 2, 3, 4, 3])},
 )
 FEATURES = torch.tensor([[1.0, -1.0], [2.0, 0.0], [-3.0, 1.0]])
 PLACES = {"Colour": ("heldout", "colour"), "tags": ("test", "tags")}
@@ -50,8 +51,8 @@ def test_known_items_truth_and_predictions(predictions: stored.Predictions, tmp_
     classes, tags = again.values()
     assert (stored.kind_of(classes.truth), stored.kind_of(tags.truth)) == ("classes", "set")
     for found, *expected in (
-        (classes, [3, 5], [0, 1], [0, 1], ["black", "white", "grey"]),
-        (tags, [3, 4, 5], [[1, 255], [0, 1], [0, 0]], FEATURES.tolist(), ["x", "y"]),
+        (classes, [3, 5], [0, 1], [0, 1], ["black", "white", "grey"], [3, 3]),
+        (tags, [3, 4, 5], [[1, 255], [0, 1], [0, 0]], FEATURES.tolist(), ["x", "y"], [3, 4, 3]),
     ):
         assert [np.asarray(each).tolist() for each in vars(found).values()] == expected
     assert tags.predicted.dtype == np.float32

@@ -119,6 +119,7 @@ def test_tables_and_specs_name_images_too(root: Path, tmp_path: Path) -> None:
     told = run(root, "embed", "one", tmp_path / "t.csv", "--column", "photo", "--to", file, code=2)
     assert "name their folder by --images" in told
     assert file.read_bytes() == before, "an earlier file stays"
+    assert not file.with_name(f"{file.name}.parts").exists(), "images may be mended"
     told = run(root, "embed", "one", photos, "--column", "photo", "--to", none, code=2)
     assert "--column and --images are options for a table" in told
     told = run(root, "embed", "one", "s3://bucket/photos", "--to", none, code=2)

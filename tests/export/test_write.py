@@ -210,6 +210,14 @@ def test_an_export_is_a_start_for_another_training(root: Path, exported: Path) -
             assert torch.equal(value, network.encoder.state_dict()[key]), (weights, key)
 
 
+@pytest.mark.slow
+def test_an_export_with_probes_of_other_labels_can_be_loaded(root: Path, tmp_path: Path) -> None:
+    facts = export(root, tmp_path / "out", overrides=["data.tasks=[colour]"])
+    assert list(facts["labels"]) == ["colour", "tilt"]
+    found = load_network(tmp_path / "out" / CARD_FILE)[1]
+    assert found.names == load_network(root / MODEL)[1].names
+
+
 def test_weights_have_torchvision_keys(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """As docs/export.md shows, only the classifier is missing, and nothing is left over."""
     torch.manual_seed(3)

@@ -203,7 +203,7 @@ def test_a_broken_plugin_is_named_with_its_fault(
 def test_metrics_have_names_of_their_own() -> None:
     with registered(METRICS, Spread), registered(METRICS, Neighbours):
         for names in (["spread", "spread"], ["spread", "knn"]):
-            with pytest.raises(SpecError, match=f"must each have a name .* got {names[1]!r}"):
+            with pytest.raises(SpecError, match=f"must each have a name .* got {names[1]!r};"):
                 spec_of(evaluate={"metrics": names})
 
 

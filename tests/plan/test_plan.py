@@ -177,14 +177,6 @@ def test_views_that_a_published_model_does_not_take_are_refused() -> None:
 SUPCON = {"name": "supcon", "task": "shape"}
 
 
-@pytest.mark.parametrize("method", ["csn", "mtcon"])
-def test_searched_widths_that_change_no_network_are_told(method: str) -> None:
-    space = {"model.head_dim": {"int": [4, 8]}, "model.head_hidden": {"choice": [16, None]}}
-    told = plan_on(spec_of(method=method, search={"space": space})).warnings
-    fields = [text.split()[0] for text in told if "changes nothing in method" in text]
-    assert fields == ["search.space.model.head_hidden"] * (method == "csn")
-
-
 @pytest.mark.parametrize(
     ("method", "searched", "objective", "name"),
     [

@@ -20,12 +20,14 @@ from mtcon_ray.base.paths import choose_root, sweep_folder
 from mtcon_ray.base.status import Status
 from mtcon_ray.data import objects
 from mtcon_ray.data.objects import Objects
-from mtcon_ray.errors import MtconError, PreemptedError
+from mtcon_ray.errors import MtconError, PreemptedError, SweepError
 from mtcon_ray.models.encoders.small import Small
 from mtcon_ray.records.claim import Claim
 from mtcon_ray.records.results import SweepResults, load_sweep
+from mtcon_ray.records.stored import fetch_trials
 from mtcon_ray.spec.encoders import SmallSpec
 from mtcon_ray.spec.run_spec import RunSpec, parse_spec, with_values
+from mtcon_ray.sweep.audit import Audit
 from mtcon_ray.sweep.run import run_sweep
 from mtcon_ray.sweep.trial import Assignment
 from mtcon_ray.tracking.lifecycle import Lifecycle
@@ -225,3 +227,13 @@ def test_a_search_of_data_is_prepared_for_all_nodes(store: FolderStore, spec_of:
     ended = run(spec_of(search={"space": space, "sampler": "random", "num_trials": 3}))
     assert [trial.status for trial in ended.trials] == ["FINISHED"] * 3
     assert sum(name.endswith("labels.npz") for name in store.names()) == 5
+    fetch_trials(ended.folder, uploads.NETWORKS)
+    assert [*Audit(ended.folder).files()] == []
+    more = spec_of(search={"space": space, "sampler": "random", "num_trials": 4})
+    asked = Mock(side_effect=SweepError("changed"))
+    with (
+        patch("mtcon_ray.sweep.run.changed_since_start", asked),
+        pytest.raises(SweepError, match="changed"),
+    ):
+        run(more, resume=True)
+    assert len(asked.call_args.args[2]) == 5

@@ -118,7 +118,7 @@ class BinarySource(DownloadSource):
             file, _, number = self.names[row].partition(" ")
             planes = self._files[file][int(number), -3 * side**2 :].reshape(3, side, side)
             image = Image.fromarray(np.ascontiguousarray(planes.transpose(self.axes)))
-            images[place] = np.asarray(make_square(image, size, self.spec.made_square))
+            images[place] = np.asarray(make_square(image, size, "squash"))
         return images, {}
 
     def content_key(self) -> str:

@@ -78,6 +78,8 @@ class TableSource(FilesSource):
                 bits, bit_names = table_file.read_bits(table, columns), columns
             multi_hot[name], multi_hot_names[name] = bits, bit_names
         split, origin = self._read_split()
+        by = spec.group_column
+        groups = {by: np.unique(self.groups, return_inverse=True)[1]} if by else {}
         return LabelTable(
             names=tuple(self.names),
             labels=labels,
@@ -87,6 +89,7 @@ class TableSource(FilesSource):
             multi_hot=multi_hot,
             multi_hot_names=multi_hot_names,
             warnings=(*warnings, *self._doubts(split)),
+            groups=groups,
         )
 
     def _read_split(self) -> tuple[np.ndarray, str]:

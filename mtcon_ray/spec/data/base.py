@@ -49,11 +49,6 @@ class DataSpec(Spec):
         """Returns the kind of a task's or held-out column's labels; "classes" by default."""
         return "set" if name in self.sets else "classes"
 
-    @property
-    def made_square(self) -> Resize:
-        """The way to make images square. Synthetic images are square already."""
-        return "squash"
-
     def urls(self) -> dict[str, str]:
         """Returns the URLs of object stores in the spec, by field."""
         return {name: v for name, v in self if isinstance(v, str) and URL.match(v)}
@@ -82,10 +77,6 @@ class FilesSpec(DataSpec):
 
     resize: Resize = Field("squash", description="to a square: squash, crop the middle, pad white")
     max_bad_images: BelowOne = Field(0.01, description="tolerated share of missing or bad images")
-
-    @property
-    def made_square(self) -> Resize:
-        return self.resize
 
 
 class DrawnSplitSpec(FilesSpec):

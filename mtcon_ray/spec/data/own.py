@@ -21,7 +21,7 @@ class TableSpec(DrawnSplitSpec):
     split_column: str | None = Field(
         SPLIT_COLUMN, description="of train, val or test (null, or no column split: at random)"
     )
-    group_column: str | None = Field(None, description="a random split keeps its groups together")
+    group_column: str | None = Field(None, description="splits and intervals keep groups whole")
     stratify: tuple[str, ...] = Field((), description="columns with equal shares in random splits")
     multi_hot: dict[str, tuple[str, ...] | str] = Field(
         {},

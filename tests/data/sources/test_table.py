@@ -110,6 +110,8 @@ def test_drawn_split_keeps_groups_whole_and_shares_near(files: Any) -> None:
     table = labels_of(spec)
     assert np.bincount(table.split).tolist() == [12, 4, 4]
     assert (table.split[4::2] == table.split[5::2]).all()
+    assert (table.groups["shoe"][4::2] == table.groups["shoe"][5::2]).all()
+    assert len(set(table.groups["shoe"])) == 4 + 8
     assert table.warnings == ()
 
 

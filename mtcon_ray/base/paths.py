@@ -217,8 +217,8 @@ def list_folders(root: Path) -> list[Path]:
     A folder counts if it has a recorded spec. The spec's modification time gives the order.
     """
     entries = (root / SWEEPS).glob("*")
-    found = {e: _spec_time(e) for e in entries if NAME.fullmatch(e.name)}
-    return sorted((e for e, time in found.items() if time), key=lambda e: (found[e], e.name))
+    found = {e: t for e in entries if NAME.fullmatch(e.name) and (t := _spec_time(e)) is not None}
+    return sorted(found, key=lambda e: (found[e], e.name))
 
 
 def _spec_time(folder: Path) -> float | None:

@@ -88,6 +88,7 @@ def test_only_whole_folders_are_listed(tmp_path: Path) -> None:
 def test_a_folder_of_another_user_is_listed(tmp_path: Path) -> None:
     for name in ("b-1", "a-1"):
         make(paths.sweep_folder(tmp_path, name))
+    os.utime(tmp_path / "sweeps" / "b-1" / paths.SPEC_FILE, (0, 0))
     stat = Path.stat
 
     def refused(path: Path, **options: Any) -> os.stat_result:
@@ -96,4 +97,4 @@ def test_a_folder_of_another_user_is_listed(tmp_path: Path) -> None:
         return stat(path, **options)
 
     with patch.object(Path, "stat", refused):
-        assert {folder.name for folder in paths.list_folders(tmp_path)} == {"a-1", "b-1"}
+        assert [folder.name for folder in paths.list_folders(tmp_path)] == ["b-1", "a-1"]

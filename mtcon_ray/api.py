@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pydantic import BaseModel
+
 from mtcon_ray.base import paths, plugins
 from mtcon_ray.cluster.environment import restored_environment, root_of, working_directory
 from mtcon_ray.display.console import Console, Terminal
@@ -71,6 +73,8 @@ def load_spec(spec: str | Path | Mapping[str, Any], overrides: Iterable[str] = (
 
 
 def _plain(value: Any) -> Any:
+    if isinstance(value, BaseModel):  # a section of another spec
+        return value.model_dump(mode="json", by_alias=True)
     return str(value) if isinstance(value, Path) else value.tolist()  # as NumPy's numbers
 
 

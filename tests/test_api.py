@@ -77,6 +77,7 @@ def test_a_spec_of_a_mapping_is_checked_as_a_file_is(tmp_path: Path) -> None:
     shared = mt.load_spec({**SPEC, **ours})
     assert (shared.seed, shared.storage.local) == (3, str(tmp_path))
     assert [found.values for found in shared.search.space.values()] == [(2, 4)] * 2
+    assert mt.load_spec({**SPEC, "data": shared.data}).data == shared.data
     for value in (object(), {"shape", "colour"}):
         with pytest.raises(SpecError, match="spec must hold plain values"):
             mt.load_spec({**SPEC, "plugins": value})

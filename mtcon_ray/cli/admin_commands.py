@@ -87,7 +87,7 @@ def clean(name: str, root: Path, mlflow: bool, yes: bool) -> None:
     check_no_links(folder)
     with driver_lock(folder):
         if url:
-            Claim(Objects(url), folder.name, take_over=False)
+            Claim(Objects(url), folder.name, take_over=False).end()  # by the clock of the store
         if mlflow:  # first, because the event log identifies them
             spec = read_recorded(folder / paths.SPEC_FILE)
             say(remove_runs(folder, options.uri_of(spec, root), spec.tracking.experiment))

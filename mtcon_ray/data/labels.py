@@ -290,13 +290,13 @@ def add_label_noise(table: LabelTable, share_by_task: dict[str, float], seed: in
 
 
 def fingerprint(table: LabelTable, content_key: str, size: int) -> str:
-    """Returns a hex digest of images, stored size, labels, class names and splits."""
+    """Returns a hex digest of images, stored size, labels, class names, splits and groups."""
     total = hashlib.sha256(f"{content_key} {size}".encode())
     total.update(table.split.tobytes())
-    for kind in (table.labels, table.multi_hot):
+    # Groups and unseen classes only if they exist: other tables' fingerprints must not change.
+    for kind in (table.labels, table.multi_hot, table.groups):
         for name in sorted(kind):
             total.update(name.encode() + b"\0" + kind[name].tobytes())
-    # Unseen classes only if they exist: the fingerprints of all other tables must not change.
     unseen = [table.unseen] if table.unseen else []
     for names in (table.classes, table.multi_hot_names, *unseen):
         total.update(repr(sorted(names.items())).encode())

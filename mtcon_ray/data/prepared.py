@@ -58,11 +58,6 @@ def keep_set(dataset: Dataset, store: Path) -> None:
             np.savez(file, split=table.split, **arrays)
         write(building / "names.json", json.dumps({name: getattr(table, name) for name in NAMES}))
 
-    if table.groups and folder.exists():
-        with damage("the data set", folder), np.load(folder / "labels.npz") as file:
-            has_groups = any(key.startswith("groups/") for key in file.files)
-        if not has_groups:  # an earlier version wrote it
-            remove_folder(folder)
     build_folder(folder, 0, fill)
     for each in (folder, store / dataset.cache):
         upload_folder(each)

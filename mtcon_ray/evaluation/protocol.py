@@ -244,8 +244,8 @@ class Evaluation(NamedTuple):
             return values
         measurement = self.full_measurement()
         probes, gradient = measurement.fit()
+        values |= measurement.plugin_scores()  # first: none replaces a score of this package
         values |= measurement.scores_of(probes) | measurement.neighbours() | measurement.retrieval()
-        values |= measurement.plugin_scores()
         values[metrics.PROBE_FEATURES] = float(measurement.train.features.shape[1])
         if gradient is not None:
             values[metrics.PROBE_GRADIENT] = gradient

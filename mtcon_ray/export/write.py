@@ -41,8 +41,6 @@ from mtcon_ray.version import __version__
 
 # Upper bounds of the dynamic dimensions, declared to torch.export.
 MAX_IMAGES, MAX_SIDE = 2**20, 2**16
-# Fields of data that determine the squares of images.
-SQUARES = ("resize", "store_size")
 # Sections of the spec left out of exports: they name machines, servers and directories.
 PRIVATE = ("search", "resources", "tracking", "storage")
 
@@ -80,7 +78,9 @@ def export_checkpoint(
     facts = card(opened, scores, state, title or path.stem, file)
     # The checkpoint's tasks are its heads. Images are made square as for the probes.
     own = checkpoint.spec_in(path, state)
-    squares = {k: v for k, v in opened.spec.data if k in SQUARES and hasattr(own.data, k)}
+    squares: dict[str, Any] = {"store_size": opened.dataset.images.shape[1]}
+    if hasattr(own.data, "resize"):
+        squares["resize"] = getattr(opened.spec.data, "resize", "squash")
     data = own.data.model_copy(update=squares)
     facts["spec"] = _public(own.model_copy(update={"data": data}))
     network = opened.network.cpu()

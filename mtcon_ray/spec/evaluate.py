@@ -2,9 +2,9 @@
 
 import math
 from collections.abc import Mapping
-from typing import Annotated, Any, ClassVar, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from mtcon_ray.base.metrics import OF_CLASSES, Kind
 from mtcon_ray.base.registry import BelowOne, Choice, Count, NamedSpec, Positive, Spec, Table
@@ -16,8 +16,9 @@ EVALUATION = 2
 # Norm of the gradient, relative to its norm at zero weights, below which a probe has converged.
 CONVERGED = 1e-4
 
-# Beginnings of the names of this package's scores.
-OWN = ("accuracy", "map", "f1_")
+# This package's scores, in addition to OF_CLASSES.
+_SETS = ("map", "map_std", "map_tie_aware", "f1_micro", "f1_macro", "f1_sample")
+OWN = ("accuracy", "accuracy_std", *_SETS)
 
 Select = Literal["last", "best"]
 Penalty = Annotated[float, Field(gt=0, le=1e6)]
@@ -112,16 +113,14 @@ class EvaluateSpec(Spec):
     )
     batch_size: Count = Field(256, description="images per forward pass of the encoder")
 
-    @model_validator(mode="after")
-    def _metrics_have_names_of_their_own(self) -> Self:
+    def check_metrics(self) -> None:
+        """Raises ValueError unless each plugin's metric has a name of its own."""
         names = [metric.name for metric in self.metrics]
-        taken = [n for n in names if names.count(n) > 1 or n.startswith(OWN) or n in OF_CLASSES]
-        if taken:
+        if taken := [n for n in names if names.count(n) > 1 or n in (*OWN, *OF_CLASSES)]:
             raise ValueError(
-                f"metrics must each have a name that no other score has, got {taken[0]!r}; "
+                f"evaluate.metrics must each have a name of their own, got {taken[0]!r}; "
                 "register the class under another name"
             )
-        return self
 
 
 def selected_epoch(values: Mapping[int, float], select: Select) -> int | None:

@@ -80,6 +80,7 @@ class RunSpec(registry.Spec):
         self.method.check(problem)
         self.search.check_objective(self.labels)
         self.search.check_limit()
+        self.evaluate.check_metrics()
         self.views.check_second(1 if self.method.images_per_example > 1 else self.views.num_views)
         self._check_chunks()
         fewest, most = self.resources.worker_range

@@ -99,6 +99,9 @@ def test_the_fingerprint_follows_images_labels_splits_and_size(files: Any, tmp_p
     seen += [fingerprint(held_out=["tone"]), fingerprint(fraction=0.5)]
     files.frame["shiny"] = ["0", "1"] * 10
     seen.append(fingerprint(**sets))
+    for first in "ab":
+        files.frame["shoe"] = [first, *"b" * 19]
+        seen.append(fingerprint(group_column="shoe"))
     for column, value in (("shiny", "1"), ("split", "val")):
         files.frame.loc[0, column] = value
         seen.append(fingerprint(**({} if column == "split" else sets)))

@@ -2,7 +2,6 @@
 
 import os
 import time
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -29,15 +28,6 @@ def rich(files: TableFiles) -> DataSpec:
     frame["shoe"] = ["ab"[row % 2] for row in range(20)]
     own: dict[str, Any] = {"multi_hot": {"tags": "tags"}, "group_column": "shoe"}
     return files.spec(tasks=["kind", "tags"], held_out=["tone"], **own)
-
-
-def test_a_set_of_an_earlier_version_gets_its_groups(files: TableFiles, tmp_path: Path) -> None:
-    spec = rich(files)
-    data = open_dataset(spec, view_size=8, store=tmp_path)
-    keep_set(replace(data, table=replace(data.table, groups={})), tmp_path)
-    keep_set(data, tmp_path)
-    found = open_set(spec, tmp_path, data.cache, data.fingerprint).table
-    assert found.groups["shoe"].tolist() == [0, 1] * 10
 
 
 def test_a_node_downloads_a_set_once(files: TableFiles, tmp_path: Path, store: FolderStore) -> None:

@@ -131,7 +131,7 @@ def _on_known_data(row: Row, known: dict[str, str]) -> Row:
         key = prepared.data_key(results.spec.data, results.spec.views.size)
         fingerprint = first_tags(results.folder).get(FINGERPRINT)
         if fingerprint and known.setdefault(key, fingerprint) != fingerprint:
-            changed = f"images, labels or splits of {results.name} are not those of the rows above"
+            changed = f"the data of {results.name} are not those of the rows above"
             way_out = "restore the data and remove its sweep, or give the comparison another name"
             return Row(row.title, None, f"{changed}; {way_out}", row.tuned)
     return row

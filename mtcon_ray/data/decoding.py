@@ -136,6 +136,7 @@ def plain_rgb(image: Image.Image, *, in_place: bool = False) -> Image.Image:
 
 def _upright(image: Image.Image, in_place: bool) -> Image.Image:
     try:
+        # Pillow declares `in_place` for literal values alone.
         return ImageOps.exif_transpose(image, in_place=in_place) or image  # type: ignore[call-overload]
     except MemoryError:  # it says nothing about the block
         raise

@@ -94,8 +94,8 @@ def changed_since_start(folder: Path, tags: Mapping[str, str], sets: Sets) -> li
     changed = [key for key, (_, found) in sets.items() if then.get(key, found) != found]
     if changed or begun.get(FINGERPRINT, now) != now:
         raise SweepError(
-            f"{folder.name!r} cannot be resumed: its images, labels or splits have changed since "
-            "its start; restore them, or start again with another --name"
+            f"{folder.name!r} cannot be resumed: its images, labels, splits or groups have changed "
+            "since its start; restore them, or start again with another --name"
         )
     plugs = [t for t in tags if t.startswith(PLUGIN) and begun.get(t, tags[t]) != tags[t]]
     both = "trials of both codes are compared"

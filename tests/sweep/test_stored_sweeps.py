@@ -217,6 +217,8 @@ def test_commands_begin_continue_read_and_remove_a_sweep_in_a_store(
     with patch("mtcon_ray.records.claim.time.time_ns", return_value=2**62):  # a wrong clock here
         assert "is already running, driven by" in refused("clean", here, "--yes")
     claim.end()
+    with patch("mtcon_ray.cli.admin_commands.remove_runs", side_effect=SweepError("no MLflow")):
+        assert "no MLflow" in refused("clean", here, "--mlflow", "--yes")
     called("clean", here, "--yes")
     assert not any("sweeps/shoes-1" in name for name in store.names())
     assert "nothing under s3://bucket/lab yet" in called("list", "--root", URL)

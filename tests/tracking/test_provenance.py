@@ -50,7 +50,7 @@ def test_changed_data_sets_and_plugins_are_told(monkeypatch: pytest.MonkeyPatch)
     [told] = changed_since_start(Path("s"), now, {"two": ("x", "b"), "three": ("x", "c")})
     assert told == "plugin.p was 1, is 2: trials of both codes are compared"
     for fingerprint, other in (("b", "b"), ("a", "c")):
-        with pytest.raises(SweepError, match="images, labels or splits have changed"):
+        with pytest.raises(SweepError, match="images, labels, splits or groups have changed"):
             changed_since_start(Path("s"), {FINGERPRINT: fingerprint}, {"two": ("x", other)})
 
 

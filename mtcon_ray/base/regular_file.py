@@ -6,6 +6,7 @@ import stat
 from collections.abc import Callable
 from io import BufferedReader
 from pathlib import Path
+from zipfile import ZIP_STORED, BadZipFile, ZipFile
 
 
 def open_regular(
@@ -28,3 +29,9 @@ def open_regular(
         raise OSError(errno.EINVAL, "it is not a regular file", str(path))
     size = f"it has {found.st_size:,} bytes, and at most {most:,} are read"
     raise OSError(errno.EFBIG, size, str(path))
+
+
+def check_stored(file: ZipFile) -> None:
+    """Raises BadZipFile if a part is compressed, because it may unpack to any size."""
+    if any(part.compress_type != ZIP_STORED for part in file.infolist()):
+        raise BadZipFile("it has compressed parts, which may unpack to any size")

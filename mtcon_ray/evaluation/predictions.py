@@ -16,11 +16,12 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from zipfile import ZIP_STORED, BadZipFile
+from zipfile import BadZipFile
 
 import numpy as np
 
 from mtcon_ray.base.metrics import Kind
+from mtcon_ray.base.regular_file import check_stored
 from mtcon_ray.base.root_files import below
 from mtcon_ray.data.disk import whole_file
 
@@ -82,8 +83,7 @@ def load_predictions(path: Path) -> Predictions | None:
     try:
         # Opened here, because np.load(path) leaves the file open if it raises.
         with open(path, "rb", opener=below) as opened, np.load(opened, allow_pickle=False) as file:
-            if any(part.compress_type != ZIP_STORED for part in file.zip.infolist()):
-                raise ValueError("compressed parts, which may unpack to any size")
+            check_stored(file.zip)
             arrays = {name: file[name] for name in file.files}
             found = {}
             for name in arrays:

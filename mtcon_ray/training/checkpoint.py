@@ -15,12 +15,13 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
-from zipfile import ZIP_STORED, BadZipFile, ZipFile
+from zipfile import BadZipFile, ZipFile
 
 import torch
 
 from mtcon_ray.base import root_files
 from mtcon_ray.base.paths import LAST_FILE, MODEL_FILE, PREVIOUS_FILE, REMOVED_FILE, stored_url
+from mtcon_ray.base.regular_file import check_stored
 from mtcon_ray.data.disk import Check, whole_file
 from mtcon_ray.data.objects import Objects, patiently
 from mtcon_ray.errors import CheckpointError, StorageError
@@ -69,8 +70,7 @@ def load(path: Path) -> dict[str, Any]:
     root_files.check_own(path)
     try:
         with ZipFile(path) as file:
-            if any(part.compress_type != ZIP_STORED for part in file.infolist()):
-                raise BadZipFile("it has compressed parts, which may unpack without end")
+            check_stored(file)
             # torch.load does not look at the checksums.
             if (damaged := file.testzip()) is not None:
                 raise BadZipFile(f"the checksum of {damaged} is wrong")

@@ -3,6 +3,7 @@
 import os
 from pathlib import Path
 from typing import Any
+from zipfile import ZIP_DEFLATED, ZipFile
 
 import pytest
 import torch
@@ -121,6 +122,17 @@ def test_a_damaged_file_is_refused(
 def test_a_file_of_something_else_is_refused(content: object, problem: str, tmp_path: Path) -> None:
     torch.save(content, tmp_path / "a.pt")
     with pytest.raises(CheckpointError, match=problem):
+        make("small", tmp_path / "a.pt")
+
+
+def test_a_compressed_file_is_refused(tmp_path: Path) -> None:
+    """A small file of zeros may unpack to more than the memory."""
+    with ZipFile(write(make("small"), tmp_path / "a.pt")) as whole:
+        parts = {name: whole.read(name) for name in whole.namelist()}
+    with ZipFile(tmp_path / "a.pt", "w", ZIP_DEFLATED) as file:
+        for name, part in parts.items():
+            file.writestr(name, part)
+    with pytest.raises(CheckpointError, match="not compressed"):
         make("small", tmp_path / "a.pt")
 
 

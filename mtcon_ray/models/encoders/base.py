@@ -15,13 +15,14 @@ from collections.abc import Mapping
 from pathlib import Path
 from textwrap import shorten
 from typing import Any, cast
+from zipfile import ZipFile, is_zipfile
 
 import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from mtcon_ray.base.registry import Configured, Table
-from mtcon_ray.base.regular_file import open_regular
+from mtcon_ray.base.regular_file import check_stored, open_regular
 from mtcon_ray.base.root_files import write
 from mtcon_ray.data.disk import build_folder
 from mtcon_ray.errors import CheckpointError, SpecError
@@ -205,13 +206,16 @@ def read_weights(path: Path) -> State:
         if path.suffix == ".safetensors":
             state = load_file(path)
         else:
+            if is_zipfile(path):  # older versions of torch wrote no zip
+                with ZipFile(path) as file:
+                    check_stored(file)
             state = torch.load(path, map_location="cpu", weights_only=True)
     except OSError as error:
         raise _refused(f"{path} cannot be read: {error.strerror or error}") from error
     # Both raise many kinds of errors for files of other formats. torch's own message is left out:
     # it suggests weights_only=False, which runs the file's code.
     except Exception as error:
-        raise _refused(f"{path} is not a whole file of plain tensors") from error
+        raise _refused(f"{path} is not a whole file of plain tensors, not compressed") from error
     network = state.get("network") if isinstance(state, dict) else None
     if isinstance(network, dict):
         named = {str(key): value for key, value in network.items()}

@@ -59,19 +59,23 @@ def named_split(table: TableFile, column: str) -> np.ndarray:
 
 
 def drawn_split(
-    groups: np.ndarray, fractions: Sequence[float], seed: int | Sequence[int]
+    groups: np.ndarray,
+    fractions: Sequence[float],
+    seed: int | Sequence[int],
+    missing: list[float] | None = None,
 ) -> np.ndarray:
     """Returns a random split with each group in a single split: int8 [N], an index into SPLITS.
 
-    Groups are assigned greedily, the largest first and equal sizes in random order. A group goes to
-    the split with the most items missing from its share in `fractions`. The result depends on the
-    groups and their sizes, not on the order of the items.
+    Groups are assigned in random order. A group goes to the split with the most items missing from
+    its share in `fractions`. With the largest first, all large groups would be in train. The result
+    depends on the groups and their sizes, not on the order of the items. `missing` is the number of
+    items missing from each split before the call, and is changed to those after the call.
     """
     column = Column.of(groups)
     sizes = np.bincount(column.codes)
     order = np.random.default_rng(seed).permutation(len(sizes))
-    order = order[np.argsort(-sizes[order], kind="stable")]
-    room = [share * len(groups) for share in fractions]
+    room = [0.0] * len(fractions) if missing is None else missing
+    room[:] = [left + share * len(groups) for left, share in zip(room, fractions, strict=True)]
     chosen = []
     for size in sizes[order].tolist():  # lists: a million groups take half a second
         chosen.append(room.index(max(room)))
@@ -86,9 +90,10 @@ def stratified_split(
     """Returns a random split as `drawn_split` does, with the same `fractions` in each stratum."""
     split = np.zeros(len(groups), dtype=np.int8)
     names, stratum_of_item = np.unique(strata, return_inverse=True)
+    missing = [0.0] * len(fractions)  # strata of few items are rounded together
     for stratum in range(len(names)):
         rows = np.flatnonzero(stratum_of_item == stratum)
-        split[rows] = drawn_split(groups[rows], fractions, (seed, stratum))
+        split[rows] = drawn_split(groups[rows], fractions, (seed, stratum), missing)
     return split
 
 

@@ -1,11 +1,11 @@
-"""Tests of the names of splits in a column."""
+"""Tests of the names of splits in a column, and of drawn splits."""
 
 from typing import Any
 
 import numpy as np
 import pytest
 
-from mtcon_ray.data.splits import split_names
+from mtcon_ray.data.splits import drawn_split, split_names, stratified_split
 from mtcon_ray.errors import DataError
 from tests.data.labels import labels_of
 
@@ -36,3 +36,21 @@ def test_an_empty_cell_of_the_split_column_is_refused(files: Any, names: str) ->
     message = r"'split' of .* must name a split in each row: .*, got '' in row 6 and 1 more such"
     with pytest.raises(DataError, match=message):
         labels_of(files.spec())
+
+
+def test_a_large_group_may_come_into_any_split() -> None:
+    """Otherwise a label that goes with the size of a group would differ between splits."""
+    groups = np.repeat(np.arange(300), np.arange(300) % 10 + 1)
+    is_large, shares = np.arange(300) % 10 >= 5, []
+    for seed in range(20):
+        split = drawn_split(groups, (0.7, 0.1, 0.2), seed)
+        shares.append([is_large[groups[split == i]].mean() for i in range(3)])
+        assert np.bincount(split) / len(groups) == pytest.approx([0.7, 0.1, 0.2], abs=0.01)
+    assert np.mean(shares, axis=0) == pytest.approx([is_large[groups].mean()] * 3, abs=0.06)
+
+
+@pytest.mark.parametrize("size", [1, 3, 5])
+def test_strata_of_few_items_have_the_shares_together(size: int) -> None:
+    strata = np.arange(40).repeat(size)
+    split = stratified_split(strata, np.arange(40 * size), (0.7, 0.1, 0.2), 0)
+    assert np.bincount(split).tolist() == [28 * size, 4 * size, 8 * size]

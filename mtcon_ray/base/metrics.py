@@ -191,11 +191,6 @@ def score_std(kind: str, split: str, label: str) -> str:
     return f"{split}/{SCORES[kind]}_std/{label}"
 
 
-def average_precision(split: str, label: str) -> str:
-    """Returns the name of a label set's tie-aware mean average precision."""
-    return f"{split}/map_tie_aware/{label}"
-
-
 def f1(split: str, mean: str, label: str) -> str:
     """Returns the name of a label set's F1. mean is `micro`, `macro` or `sample`."""
     return f"{split}/f1_{mean}/{label}"
@@ -228,7 +223,7 @@ def cosine(pairs: Literal["positive", "random"], head: str | None = None) -> str
 
 # MLflow refuses longer names, and the whole report with them.
 MAX_NAME = 250
-MAX_SLUG = MAX_NAME - len(average_precision("heldout", ""))
+MAX_SLUG = MAX_NAME - len(score_std("classes", "heldout", ""))
 
 
 def slug(column: str) -> str:

@@ -12,7 +12,7 @@ from mtcon_ray.display.plotting import shortened
 from mtcon_ray.display.results_table import WORDS, measured
 from mtcon_ray.display.tables import Table
 from mtcon_ray.evaluation.predictions import LabelPredictions, kind_of, load_predictions
-from mtcon_ray.evaluation.scores import tie_aware_average_precision
+from mtcon_ray.evaluation.scores import average_precisions
 from mtcon_ray.records.results import SweepResults
 from mtcon_ray.spec.problem import UNKNOWN_BIT
 
@@ -67,7 +67,7 @@ def _of_classes(title: str, found: LabelPredictions) -> Part:
 
 def _of_set(title: str, found: LabelPredictions) -> Part:
     scores_NL, bits_NL = torch.from_numpy(found.predicted), torch.from_numpy(found.truth)
-    precision_L = tie_aware_average_precision(scores_NL, bits_NL).tolist()
+    precision_L = average_precisions(scores_NL, bits_NL).tolist()
     rows = []
     for place, (ap, bits_N) in enumerate(zip(precision_L, bits_NL.unbind(1), strict=True)):
         known, has = int((bits_N != UNKNOWN_BIT).sum()), int((bits_N == 1).sum())

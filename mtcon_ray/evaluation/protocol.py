@@ -104,8 +104,8 @@ class Measurement(NamedTuple):
     def scores_of(self, probes: Mapping[str, LinearProbe]) -> dict[str, float]:
         """Returns scores and bootstrap standard deviations of these probes, by metric name.
 
-        A label set has its tie-aware mean average precision, its F1 scores, and its mean average
-        precision on `train` too, if `val` is given.
+        A label set has its F1 scores, and its mean average precision on `train` too, if `val` is
+        given.
         """
         values: dict[str, float] = {}
         for label, probe in probes.items():
@@ -147,9 +147,7 @@ class Measurement(NamedTuple):
         bits_NL = self.measured.labels[probe.label]
         threshold_L = measures.best_thresholds(probe.scores(val.features), val.labels[probe.label])
         f1 = measures.f1_scores(scores_NL, bits_NL, threshold_L)
-        tie_aware = measures.tie_aware_average_precision(scores_NL, bits_NL).mean().item()
         return {
-            metrics.average_precision(split, slug): tie_aware,
             metrics.score(probe.kind, "train", slug): probe.score(self.train),
             **{metrics.f1(split, mean, slug): value for mean, value in f1.items()},
         }
@@ -222,7 +220,7 @@ class Evaluation(NamedTuple):
         - for classes: accuracy, accuracy_std, knn, the accuracy of the nearest training items, and
           the scores of `retrieval` among the test items. For a task with a head also the scores in
           this head's space, named as head/map_at_r/<task>
-        - for a label set: map, map_std, map_tie_aware, f1_micro, f1_macro and f1_sample at
+        - for a label set: map, map_std, f1_micro, f1_macro and f1_sample at
           thresholds chosen on `val`, and train/map/<label>, the probe's map on its own items, a
           higher value (table 1 of MultiSupCon gives both)
         - the scores of plugins' metrics

@@ -17,7 +17,7 @@ from torch import Tensor
 from mtcon_ray.base.metrics import Kind
 from mtcon_ray.spec.problem import UNKNOWN_BIT
 
-EPSILON = 1e-8  # as in MultiSupCon's code
+EPSILON = 1e-8
 # Largest number of counts in memory at once: 4 bytes each, and 8 more while they are drawn.
 MOST_COUNTS = 2**23
 # Resamples scored at once. Average precision of 4,000 items takes half the time if a tile fits
@@ -26,17 +26,8 @@ TILE = 128
 
 
 def mean_average_precision(scores_NL: Tensor, bits_NL: Tensor) -> float:
-    """Returns the mean over labels of the non-interpolated average precision, a fraction.
-
-    Average precision is the sum of the precisions at each positive of the ranking, divided by the
-    number of positives + 1e-8. A label without positives scores 0. Equal scores are ranked in the
-    items' order. Source: the code of MultiSupCon (Zaigrajew and Zieba,
-    github.com/WolodjaZ/MultiSupContrast).
-    """
-    _, has_NL, rank_NL = ranked(scores_NL, bits_NL)
-    precision_NL = has_NL.cumsum(dim=0) / rank_NL.clamp(min=1)
-    precision_L = (precision_NL * has_NL).sum(dim=0) / (has_NL.sum(dim=0) + EPSILON)
-    return precision_L.mean().item()
+    """Returns the mean over labels of `average_precisions`, a fraction."""
+    return average_precisions(scores_NL, bits_NL).mean().item()
 
 
 def ranked(scores_NL: Tensor, bits_NL: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -53,17 +44,21 @@ def ranked(scores_NL: Tensor, bits_NL: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     return sorted_NL, has_NL, is_known_NL.gather(0, order_NL).double().cumsum(dim=0)
 
 
-def tie_aware_average_precision(scores_NL: Tensor, bits_NL: Tensor) -> Tensor:
-    """Returns the average precision of each label, float64 [L]. Equal scores share a rank.
+def average_precisions(scores_NL: Tensor, bits_NL: Tensor) -> Tensor:
+    """Returns the non-interpolated average precision of each label, float64 [L].
 
-    Equals scikit-learn's average_precision_score, and is 0 for a label without positives.
+    It is the sum of the precisions at each positive of the ranking, divided by the number of
+    positives, as in the code of MultiSupCon (Zaigrajew and Zieba,
+    github.com/WolodjaZ/MultiSupContrast). Equal scores share a rank, as in scikit-learn: otherwise
+    equal features, such as a collapsed encoder's, would have any value by the order of the items. A
+    label without positives has 0.
     """
     once_N1 = torch.ones(len(scores_NL), 1, dtype=torch.float64)
     return weighted_average_precision(scores_NL.cpu(), bits_NL.cpu(), once_N1)[:, 0]
 
 
 def weighted_average_precision(scores_NL: Tensor, bits_NL: Tensor, weight_NK: Tensor) -> Tensor:
-    """Returns the tie-aware average precision [L, K] under K weightings of the items.
+    """Returns the average precision [L, K] under K weightings of the items.
 
     weight_NK is how often each of N items counts in each weighting. All tensors on the CPU.
     """
@@ -72,7 +67,7 @@ def weighted_average_precision(scores_NL: Tensor, bits_NL: Tensor, weight_NK: Te
 
 
 def _weighted_label(scores_N: Tensor, bits_N: Tensor, weight_NK: Tensor) -> Tensor:
-    """Returns a label's tie-aware average precision in each weighting, [K]."""
+    """Returns a label's average precision in each weighting, [K]."""
     rows = (bits_N != UNKNOWN_BIT).nonzero()[:, 0]
     descending = scores_N[rows].argsort(descending=True, stable=True)
     rows = rows[descending]
@@ -130,7 +125,7 @@ def f1_scores(scores_NL: Tensor, bits_NL: Tensor, threshold_L: Tensor) -> dict[s
 def weighted_scores(kind: Kind, predicted: Tensor, truth: Tensor, counts_nK: Tensor) -> Tensor:
     """Returns a label's score under K weightings of its n items, float64 [K].
 
-    The score is the accuracy for classes, the tie-aware mean average precision for a label set.
+    The score is the accuracy for classes, the mean average precision for a label set.
     counts_nK is how often each item counts. All tensors are on the CPU.
     """
     if kind == "set":

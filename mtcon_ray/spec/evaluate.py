@@ -17,7 +17,7 @@ EVALUATION = 2
 CONVERGED = 1e-4
 
 # This package's scores, in addition to OF_CLASSES.
-_SETS = ("map", "map_std", "map_tie_aware", "f1_micro", "f1_macro", "f1_sample")
+_SETS = ("map", "map_std", "f1_micro", "f1_macro", "f1_sample")
 OWN = ("accuracy", "accuracy_std", *_SETS)
 
 Select = Literal["last", "best"]

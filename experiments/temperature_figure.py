@@ -42,7 +42,9 @@ def tests(measured: Measured) -> list[Tested]:
         for value in measured.values
         if value != TEMPERATURE
     }
-    return [replace(each, author="this project") for each in differences_tested(claims)]
+    return [
+        replace(each, author="this project") for each in differences_tested(claims, measured.means)
+    ]
 
 
 def of(data: str) -> Grid:

@@ -71,7 +71,7 @@ class Planned(Trained):
         place = self.places.setdefault((self.cell, label), len(self.places))
         drawn_SK = np.zeros((self.num_seeds, PLACES))
         drawn_SK[:, place] = math.sqrt(PLACES - 1)
-        item = np.zeros(1, np.int64)
+        item = np.arange(PLACES)  # many, as for the exact variance
         return Scores(tuple(range(self.num_seeds)), drawn_SK[:, 0] * 0, drawn_SK, item, item)
 
     def num_classes(self, label: str) -> int:

@@ -169,7 +169,13 @@ class PaperTable:
                 )
                 for own in groups
             }
-            tests = zip(differences_tested(differences), groups, strict=True)
+            sides = {
+                tuple((cell, c.label) for c, cell in zip(own, cells, strict=True))
+                for own in groups
+                for cells in ([c.better for c in own], [c.than for c in own])
+            }
+            systems = [mean_of([trained[c].scores(label) for c, label in s]) for s in sides]
+            tests = zip(differences_tested(differences, systems), groups, strict=True)
             found += [_shown(tested, trained, own) for tested, own in tests]
         return found
 

@@ -1,7 +1,7 @@
 """Statistics of several trainings, paired by seed: changes, differences, means, verdicts."""
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from statistics import fmean, stdev
 
@@ -50,7 +50,7 @@ def combined(
         return None
     score_S = statistic(np.stack([each.score_S for each in found]))
     drawn_SK = statistic(np.stack([each.drawn_SK for each in found]))
-    return Scores(found[0].seeds, score_S, drawn_SK, found[0].rows, found[0].truth)
+    return found[0]._replace(score_S=score_S, drawn_SK=drawn_SK)
 
 
 def mean_of(scores: Sequence[Scores | None]) -> Scores | None:
@@ -119,16 +119,21 @@ def difference_tested(claim: str, scores: Scores | None, least: Estimate | None 
     return Tested(claim, found, points(found), p_value(found.value, error), error=error)
 
 
-def differences_tested(claims: Mapping[str, Scores | None]) -> list[Tested]:
+def differences_tested(
+    claims: Mapping[str, Scores | None], systems: Iterable[Scores | None] = ()
+) -> list[Tested]:
     """Returns the tests of like differences, such as the means of a table, by their claims.
 
     A few seeds estimate their own variance poorly, and some of many differences will seem to vary
-    less than they do. So the variance over seeds of each difference is at least the mean one.
+    less than they do. So the variance over seeds of each difference is at least the mean one, and
+    at least the mean one of the compared systems' own scores.
     """
     found = [each for each in claims.values() if each is not None and len(each.seeds) > 1]
     variances = [v.value for each in found if (v := seed_variance(each, _zero(each)))]
+    alone = [s.score_S.var(ddof=1) for s in systems if s is not None and len(s.seeds) > 1]
     freedom = sum(len(each.seeds) - 1 for each in found)
-    least = Estimate(fmean(variances), freedom) if variances else None
+    value = max(fmean(each) if each else 0.0 for each in (variances, alone))
+    least = Estimate(value, freedom) if variances else None
     return [difference_tested(claim, scores, least) for claim, scores in claims.items()]
 
 
@@ -148,7 +153,7 @@ def alike_tested(claim: str, scores: Scores | None, margin: float) -> Tested:
     tested = difference_tested(claim, scores)
     if tested.difference is None or tested.error is None:
         return tested
-    if not tested.error.value:
+    if scores is None or not np.ptp(scores.drawn_SK):
         why = "no spread over seeds and test items"
         return replace(tested, difference=None, p=None, error=None, why=why)
     room = margin - abs(tested.difference.value)

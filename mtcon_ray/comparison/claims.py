@@ -6,9 +6,11 @@ claim if it is not shown to be above the margin.
 """
 
 import math
+from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
 from statistics import fmean
+from typing import Any
 
 import pandas as pd
 
@@ -19,6 +21,7 @@ from mtcon_ray.display.presentation import NOTHING, csv_text, interval_text, p_t
 from mtcon_ray.display.tables import Table
 from mtcon_ray.evaluation import intervals
 from mtcon_ray.evaluation.predictions import kind_of
+from mtcon_ray.spec.evaluate import SGDProbeSpec
 
 # Minimum for each seed-dependent system. Two seeds hardly show how far seeds differ.
 MIN_SEEDS = 3
@@ -57,7 +60,7 @@ def judged(rows: list[Row], claims: Iterable[ClaimSpec]) -> list[Judged]:
     """Evaluates the claims with both systems among the rows. Pass all claims of a table.
 
     Holm's correction counts the testable claims. For each claim the variance over seeds is at least
-    the mean of this variance over all claims on labels of the same kind.
+    the mean of this variance over all claims, and over all systems, on labels of the same kind.
     """
     row_of = {row.title: row for row in rows}
     found = [c for c in claims if c.better in row_of and c.than in row_of]
@@ -126,7 +129,8 @@ def _measure(claim: ClaimSpec, better: Row, than: Row) -> Judged:
             return Judged(claim, None, f"{row.title} has no finished training")
         spec = row.results.spec
         found = row.scores("test" if claim.label in spec.data.tasks else "heldout", claim.label)
-        if spec.method.trains or spec.model.encoder.is_random or spec.model.embedding_dim:
+        is_random = spec.model.encoder.is_random or isinstance(spec.evaluate.probe, SGDProbeSpec)
+        if spec.method.trains or is_random or spec.model.embedding_dim:
             varying.append(len(row.finished))
         elif found is not None:
             # Fixed features. Their equal results would count as a system with little variation.
@@ -146,18 +150,28 @@ def _measure(claim: ClaimSpec, better: Row, than: Row) -> Judged:
 
 
 def _seed_variances(measured: list[Judged]) -> dict[Kind, intervals.Estimate]:
-    """Returns the mean of the tested claims' variances over seeds, by kind of label.
+    """Returns the variance of a training over seeds in the tested claims, by kind of label.
 
-    Scores of different kinds have different scales. The seeds of each system count once for the
-    degrees of freedom, in any number of claims.
+    It is the mean of the claims, or the mean of the systems if this is larger. The claims would
+    have little variance if a system of all of them has little by chance. Scores of different kinds
+    have different scales. The degrees of freedom are those of the systems, or of the pairs of
+    systems if these have fewer. Their seeds count once in any number of claims.
     """
-    found: dict[Kind, list[float]] = {}
-    freedom: dict[Kind, dict[str, int]] = {}
+    claims, alone = defaultdict[Kind, list[float]](list), defaultdict[Kind, dict[Any, float]](dict)
+    systems, pairs = (defaultdict[Kind, dict[Any, float]](dict) for _ in range(2))
     for each in measured:
         if each.scores and (variance := intervals.seed_variance(*each.scores)):
-            kind = kind_of(each.scores[0].truth)
-            found.setdefault(kind, []).append(variance.value)
-            titles = each.claim.better, each.claim.than
+            kind, titles = kind_of(each.scores[0].truth), (each.claim.better, each.claim.than)
+            claims[kind].append(variance.value)
+            pairs[kind][titles] = variance.freedom
             for title, scores in zip(titles, each.scores, strict=True):
-                freedom.setdefault(kind, {})[title] = len(scores.seeds) - 1
-    return {k: intervals.Estimate(fmean(v), sum(freedom[k].values())) for k, v in found.items()}
+                if len(scores.seeds) > 1:
+                    alone[kind][title, each.claim.label] = float(scores.score_S.var(ddof=1))
+                    systems[kind][title] = len(scores.seeds) - 1
+    return {
+        kind: intervals.Estimate(
+            max(fmean(found), fmean(alone[kind].values())),
+            min(sum(systems[kind].values()), sum(pairs[kind].values())),
+        )
+        for kind, found in claims.items()
+    }

@@ -4,6 +4,7 @@ Every system tries the same number of configurations for the same number of epoc
 validation scores alone.
 """
 
+import math
 from collections.abc import Mapping
 from copy import deepcopy
 from pathlib import Path
@@ -126,7 +127,7 @@ def best_points(results: SweepResults, count: int) -> list[Point]:
 
     def key(found: Configuration) -> tuple[float, float]:
         shares = (1.0 if t.full_budget else t.last_epoch / t.epochs for t in found.trials)
-        return sum(shares), found.value
+        return math.fsum(shares), found.value  # exact, so equal for any order of the shares
 
     best = sorted(by_configuration(valued), key=key, reverse=True)[:count]
     return [found.params for found in best]

@@ -141,29 +141,32 @@ def seed_variance(better: Scores, than: Scores) -> Estimate | None:
     sides = [v_S for v_S in sides if len(v_S) > 1]
     if not sides:
         return None
-    parts = [float(v_S.var(ddof=1)) / len(v_S) for v_S in sides]
-    squares = sum(part**2 / (len(v_S) - 1) for part, v_S in zip(parts, sides, strict=True))
-    freedom = sum(parts) ** 2 / squares if squares else math.inf
-    return Estimate(sum(parts) / _per_training(better, than), freedom)
+    parts = (Estimate(float(v_S.var(ddof=1)) / len(v_S), len(v_S) - 1) for v_S in sides)
+    whole = _sum(*parts)
+    return Estimate(whole.value / _per_training(better, than), whole.freedom)
 
 
 def standard_error(better: Scores, than: Scores, least: Estimate | None = None) -> Estimate:
     """Returns the deviation of the paired difference of two means, with its degrees of freedom.
 
-    The deviation is the bootstrap's. The degrees of freedom are Satterthwaite's (1946, "An
-    approximate distribution of estimates of variance components"). The variance over seeds has its
-    own degrees of freedom, the rest infinitely many. `least` replaces a smaller variance over
-    seeds. The test items must be the same.
+    The variance is the sum of the bootstrap's over U test items or groups, with U - 1 degrees of
+    freedom, and of the variance over seeds. The deviation over items is at least the change of a
+    score by a single item, and infinite for a single group, which says nothing about others. The
+    variance over seeds is at least `least`, and the excess keeps its own degrees of freedom. The
+    test items must be the same.
     """
-    variance = float(_differences(better, than).var(ddof=1))
-    seeds = seed_variance(better, than)
-    if seeds is not None and least is not None and least.value > seeds.value:
-        variance += (least.value - seeds.value) * _per_training(better, than)
-        seeds = least
-    freedom = math.inf
-    if seeds is not None and seeds.value and variance:
-        share = seeds.value * _per_training(better, than) / variance
-        freedom = seeds.freedom / share**2
+    U = len(np.unique(better.rows if better.groups is None else better.groups))
+    if U == 1:
+        return Estimate(math.inf, math.inf)
+    drawn_K = better.drawn_SK.mean(axis=0) - than.drawn_SK.mean(axis=0)
+    drawn, change = float(drawn_K.var(ddof=1)) * U / (U - 1), len(better.rows) ** -2
+    of_items = Estimate(max(drawn, change), U - 1)
+    per, seeds = _per_training(better, than), seed_variance(better, than)
+    if seeds is None:
+        return Estimate(math.sqrt(of_items.value), of_items.freedom)
+    if least is not None:
+        seeds = _sum(least, Estimate(max(0.0, seeds.value - least.value), seeds.freedom))
+    variance, freedom = _sum(of_items, Estimate(seeds.value * per, seeds.freedom))
     return Estimate(math.sqrt(variance), freedom)
 
 
@@ -214,6 +217,17 @@ def judge(difference: Interval, p: float, margin: float = 0.0) -> Verdict:
     if p > LEVEL:
         return "undecided"
     return "holds" if difference.value > margin else "does not hold"
+
+
+def _sum(*parts: Estimate) -> Estimate:
+    """Returns the sum of independent variances.
+
+    The degrees of freedom are Satterthwaite's (1946, "An approximate distribution of estimates of
+    variance components").
+    """
+    value = sum(part.value for part in parts)
+    squares = sum(part.value**2 / part.freedom for part in parts)
+    return Estimate(value, value**2 / squares if squares else math.inf)
 
 
 def _same_items(a: LabelPredictions | Scores, b: LabelPredictions | Scores) -> bool:

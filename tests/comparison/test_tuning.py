@@ -167,6 +167,17 @@ def test_a_plateau_is_a_full_training(load: Load) -> None:
     assert [p[LR] for p in best_points(first, 3)] == [0.1, 0.2]
 
 
+def test_equal_lengths_in_another_order_are_equal(load: Load) -> None:
+    ends = {0.2: (0.1, 0.3, 1.0), 0.1: (1.0, 0.3, 0.1)}
+    trials = [
+        replace(trial(3 * i + j, point(lr), *[lr] * round(10 * part), seed=5 + j), epochs=10)
+        for i, (lr, parts) in enumerate(ends.items())
+        for j, part in enumerate(parts)
+    ]
+    first = tuned(load("tune.repeats=3", **FEW).tuning["MTCon"].first, *trials)
+    assert [p[LR] for p in best_points(first, 2)] == [0.2, 0.1]
+
+
 def test_with_several_seeds_the_mean_decides(load: Load) -> None:
     values = {(0, 0.1): 0.9, (1, 0.1): 0.1, (2, 0.2): 0.6, (3, 0.2): 0.5}
     trials = [trial(i, point(lr), *[v] * 4, seed=5 + i % 2) for (i, lr), v in values.items()]

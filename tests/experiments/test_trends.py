@@ -11,7 +11,7 @@ from mtcon_ray.evaluation.intervals import Scores
 from tests.experiments.pretended import setting
 from tests.some import some
 
-ROWS = np.arange(4)
+ROWS = np.arange(2000)
 SMALL = setting(Path("x"), "small")
 
 

@@ -9,7 +9,9 @@ Pieces with a ResNet-18: headline (systems from a random start), imagenet (syste
 FILE), noise (weights of tasks with wrong colours), grids (temperature, epochs, batch size). Pieces
 with the small encoder: retrieval (probes and retrieval of MTCon and cross-entropy), and the same
 with few images, missing labels, and wrong labels. First, each system gets the best of three
-learning rates, by the mean validation accuracy of a short training each.
+learning rates, by the validation accuracy of a short training each, of its task or the mean of all.
+If the printed estimate is too long, --epochs shortens the trainings of all systems alike, in a
+folder of their own. A later call with more --seeds adds them.
 
 Hypothesis, written before the trainings: linear probes do not distinguish MTCon from multi-task
 cross-entropy, but retrieval in the space of a task does.
@@ -158,7 +160,13 @@ def noise() -> Iterator[Claim]:
         yield from probes(learned, equal)
 
 
-ALL_GRIDS = tuple(grids(30, 128))
+def grids_piece(epochs: int = 30) -> Piece:
+    """Returns the piece of temperatures, lengths and batch sizes."""
+    usual, *others = systems = tuple(grids(epochs, 128))
+    claims = tuple(claim for other in others for claim in probes(usual, other))
+    return Piece(systems, claims, epochs=epochs, tuning_epochs=epochs // 5, seeds=3)
+
+
 # Probes, and retrieval in the space of each task, on a CPU.
 RETRIEVAL = Piece(
     (MTCON, XENT, HIDDEN_XENT, UNTRAINED, of_paper("handcrafted")),
@@ -203,13 +211,7 @@ PIECES = {
         tuning_epochs=6,
         seeds=10,
     ),
-    "grids": Piece(
-        ALL_GRIDS,
-        tuple(claim for other in ALL_GRIDS[1:] for claim in probes(MTCON, other)),
-        epochs=30,
-        tuning_epochs=6,
-        seeds=3,
-    ),
+    "grids": grids_piece(),
     "retrieval": RETRIEVAL,
     "retrieval-few": retrieval_with(2 * RETRIEVAL.epochs, fraction=0.2),
     "retrieval-missing": RETRIEVAL,
@@ -266,14 +268,29 @@ def with_missing_labels(csv: Path, goal: Path) -> Path:
 @click.option("--photos", type=FOLDER, required=True, help="Folder with fashion_shoes.")
 @click.option("--minutes", type=float, default=8.0, show_default=True, help="Length of this call.")
 @click.option("--weights", type=click.Path(path_type=Path), help="Weights of imagenet's encoder.")
+@click.option("--epochs", type=click.IntRange(5), help="Epochs of a training of every system.")
+@click.option("--seeds", type=click.IntRange(1), help="Seeds of every system.")
 @click.option("--frozen", is_flag=True, help="Only the systems that are not trained.")
 @options.root_folder
 def pieces(
-    name: str, photos: Path, minutes: float, weights: Path | None, frozen: bool, root: Path
+    name: str,
+    photos: Path,
+    minutes: float,
+    weights: Path | None,
+    epochs: int | None,
+    seeds: int | None,
+    frozen: bool,
+    root: Path,
 ) -> int:
     """Trains the rest of a piece. Returns 0 if all is trained, otherwise 1."""
     prepare_root(root)
-    piece = PIECES[name]
+    piece, kept = PIECES[name], root / "pieces" / name
+    if epochs:
+        kept = kept.with_name(f"{name}-{epochs}-epochs")
+        tuning = max(1, round(piece.tuning_epochs * epochs / piece.epochs))
+        piece = grids_piece(epochs) if name == "grids" else piece
+        piece = replace(piece, epochs=epochs, tuning_epochs=tuning)
+    piece = replace(piece, seeds=seeds or piece.seeds)
     if frozen:
         fixed = tuple(system for system in piece.systems if system.family == "none")
         piece = replace(piece, systems=fixed, claims=())
@@ -292,14 +309,14 @@ def pieces(
         "csv": str(folder / "labels.csv"),
         "images": str(folder / "images.tar.gz"),
         "split_column": "split",
+        "group_column": "group_id",
     }
-    kept = root / "pieces" / name
     if name == "retrieval-missing":
         data["csv"] = str(with_missing_labels(folder / "labels.csv", kept / "labels.csv"))
     run = Run(piece, data, root, kept, monotonic() + 60 * minutes)
     say(run.estimate())
     is_whole = run.train_all()
-    if name in CONDITIONS:
+    if name in CONDITIONS and not epochs:
         (kept.parent / "retrieval.png").write_bytes(picture(run))
     say(f"{'all is trained' if is_whole else 'the next call continues'}: {write(run)}")
     return 0 if is_whole else 1

@@ -15,7 +15,10 @@ PAPER: dict[str, Any] = {
     "linestyle": "", "marker": "D", "color": plotting.ORANGE, "markerfacecolor": "white",
 }  # fmt: skip
 OURS: dict[str, Any] = {"linestyle": "", "marker": "o", "color": plotting.BLUE}
-LOOKS = {"the paper, ± as printed": PAPER, "ours, ± bootstrap deviation": OURS}
+# Name in the legend and look of each column of values.
+LOOKS = {
+    "paper": ("the paper, ± as printed", PAPER), "ours": ("ours, ± bootstrap deviation", OURS)
+}  # fmt: skip
 
 
 def draw_table(table: pd.DataFrame) -> bytes:
@@ -37,7 +40,8 @@ def draw_table(table: pd.DataFrame) -> bytes:
             # Panels in a line have the same methods if they have the same data.
             axes.tick_params(labelleft=i % across == 0 or names != before)
             before = names
-        plotting.legend(figure, LOOKS)
+        columns = [name for name in LOOKS if table[name].notna().any()]
+        plotting.legend(figure, {LOOKS[name][0]: LOOKS[name][1] for name in columns})
         return plotting.png(figure)
 
 

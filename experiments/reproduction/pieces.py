@@ -16,10 +16,12 @@ import pandas as pd
 import torch
 from torch import Tensor, nn
 
+from experiments.reproduction.drawing import LACKING, draw_table
 from experiments.reproduction.experiment import Tested
 from experiments.reproduction.judging import in_points
 from experiments.reproduction.retrieval import query_scores
 from experiments.reproduction.trends import combined, difference_tested
+from mtcon_ray.base import metrics
 from mtcon_ray.base.paths import PREDICTIONS_FILE, cache_folder
 from mtcon_ray.data.dataset import Dataset, open_dataset
 from mtcon_ray.display.console import say
@@ -152,6 +154,7 @@ class Run:
         record.write_text(json.dumps(found, indent=1), encoding="utf-8")
         for file in folder.glob("last*.pt"):
             file.unlink()
+        say(self.estimate())
         return found
 
     def _record(self, system: System, seed: int, **changes: Any) -> Path:
@@ -177,21 +180,25 @@ class Run:
                     means[f"{shown}/{label}/{space}"] = found[name].nanmean().item()
                 arrays[f"{label}|rows"] = rows[known]
                 arrays[f"{label}|truth"] = table.labels[label][rows[known]]
+                for groups in table.groups.values():  # one at most
+                    arrays[f"{label}|groups"] = groups[rows[known]]
         np.savez(folder / "retrieval.npz", allow_pickle=False, **arrays)
         return means
 
     def best_rate(self, system: System) -> float:
-        """Returns the best of the family's rates on val, after short trainings with seed 0."""
+        """Returns the best of the family's rates on val, after short trainings with seed 0.
+
+        A network of one task is tuned by the accuracy of this task.
+        """
         if system.tuned_as:
             (other,) = (each for each in self.piece.systems if each.title == system.tuned_as)
             return system.rate * self.best_rate(other)
         rates, epochs = RATES[system.family], self.piece.tuning_epochs
         if len(rates) == 1:
             return rates[0]
-        return max(
-            rates,
-            key=lambda lr: self.train(system, 0, lr=lr, epochs=epochs)["val/accuracy"],
-        )
+        task = system.changes["method"].get("task")
+        goal = metrics.score("classes", "val", task) if task else metrics.MEAN_ACCURACY
+        return max(rates, key=lambda lr: self.train(system, 0, lr=lr, epochs=epochs)[goal])
 
     def train_all(self) -> bool:
         """Trains each seed of all systems before the next seed. Returns False if time ran out."""
@@ -249,7 +256,9 @@ class Run:
             with np.load(folder / "retrieval.npz", allow_pickle=False) as file:
                 if f"{space}|{label}|map@r" in file:
                     by_seed[seed] = file[f"{space}|{label}|map@r"]
-                    shared = {part: file[f"{label}|{part}"] for part in ("rows", "truth")}
+                    parts = ("rows", "truth", "groups")
+                    found = {part: f"{label}|{part}" for part in parts}
+                    shared = {part: file[name] for part, name in found.items() if name in file}
         return query_scores(by_seed, **shared) if by_seed else None
 
 
@@ -312,8 +321,23 @@ def verdicts(tests: list[Tested]) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
+def picture(run: Run) -> bytes:
+    """Draws the probes of all systems with a finished training, a panel for each label."""
+    rows = []
+    for label in LABELS:
+        for system in run.piece.systems:
+            if scores := run.scores(system.title, PROBE, label):
+                deviation = scores.drawn_SK.mean(axis=0).std()
+                held_out = "yes" if label in HELD_OUT else "no"
+                place = {"data": "shoes", "label": label, "held out": held_out, "metric": "probes"}
+                names = {"method": LACKING, "ours is": system.title}
+                ours = {"ours": 100 * scores.score_S.mean(), "± items": 100 * deviation}
+                rows.append({**place, **names, "paper": None, "± paper": None, **ours})
+    return draw_table(pd.DataFrame(rows))
+
+
 def write(run: Run) -> Path:
-    """Writes results.csv, claims.csv and an archive of both with all per-item results."""
+    """Writes results.csv, claims.csv, systems.png, and an archive with all per-item results."""
     run.folder.mkdir(parents=True, exist_ok=True)
     found = run.finished()
     rows = [
@@ -323,6 +347,8 @@ def write(run: Run) -> Path:
     ]
     pd.DataFrame(rows).to_csv(run.folder / "results.csv", index=False)
     verdicts(tested(run)).to_csv(run.folder / "claims.csv", index=False)
+    if found:
+        (run.folder / "systems.png").write_bytes(picture(run))
     packed = run.folder / "packed"
     shutil.copytree(
         run.folder,

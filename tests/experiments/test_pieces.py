@@ -1,5 +1,6 @@
 """Tests of the pieces: small trainings that are cut and continued, and claims."""
 
+import shutil
 from collections.abc import Mapping
 from dataclasses import replace
 from math import inf
@@ -9,9 +10,13 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+import torch
+from safetensors.torch import load_file
 
-from experiments.pieces import PIECES, picture, with_missing_labels
-from experiments.reproduction.pieces import LABELS, Piece, Run, write
+from experiments.lite0_weights import MODEL, main as convert
+from experiments.pieces import COMMAND, PIECES, picture, with_missing_labels
+from experiments.reproduction.pieces import ENCODER, LABELS, PROBE, Piece, Run, System, write
+from tests.some import some
 from tests.tables import write_table
 
 TINY = {
@@ -25,9 +30,11 @@ def photos(tmp_path: Path) -> Mapping[str, Any]:
     """Returns the data of 120 images of noise, with the labels of the shoes."""
     draw = np.random.default_rng(0)
     labels = {label: [f"{label}{i}" for i in draw.integers(2, size=120)] for label in LABELS}
-    write_table(tmp_path, split=["train"] * 40 + ["val"] * 40 + ["test"] * 40, **labels)
+    labels["group_id"] = [f"{i // 2}" for i in range(120)]
+    write_table(tmp_path, split=["train"] * 72 + ["val"] * 16 + ["test"] * 32, **labels)
     csv, images = str(tmp_path / "labels.csv"), str(tmp_path / "images")
-    return {"kind": "table", "csv": csv, "images": images, "split_column": "split"}
+    columns = {"split_column": "split", "group_column": "group_id"}
+    return {"kind": "table", "csv": csv, "images": images, **columns}
 
 
 def test_a_call_without_time_trains_nothing_and_the_next_continues(
@@ -55,6 +62,9 @@ def test_a_call_without_time_trains_nothing_and_the_next_continues(
     assert written["claim"].str.contains("head gender").any()
     results = pd.read_csv(run.folder / "results.csv")
     assert {"test/accuracy/gender", "map@r/gender/encoder"} <= set(results["metric"])
+    for space in (PROBE, ENCODER):
+        scores = run.scores(systems[0].title, space, "gender")
+        assert len(np.unique(some(some(scores).groups))) == 16  # two items each
 
 
 @pytest.mark.parametrize("name", PIECES)
@@ -71,6 +81,42 @@ def test_a_piece_trains(
     results = pd.read_csv(write(run).parent / name / "results.csv")
     assert "map@r/gender/encoder" in set(results["metric"])
     assert picture(run).startswith(b"\x89PNG")
+
+
+def test_a_network_of_one_task_is_tuned_by_it(
+    photos: Mapping[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def trained(run: Run, system: System, seed: int, lr: float, epochs: int) -> dict[str, float]:
+        own = {f"val/accuracy/{label}": -lr for label in LABELS}
+        return {"val/accuracy": lr, **own}
+
+    monkeypatch.setattr(Run, "train", trained)
+    run = Run(PIECES["headline"], photos, tmp_path, tmp_path, inf)
+    rates = {system.title: run.best_rate(system) for system in run.piece.systems}
+    assert (rates["XEnt multi-task"], rates["XEnt on gender"]) == (0.1125, 0.0125)
+
+
+@pytest.mark.slow
+def test_the_converted_network_is_measured_without_training(
+    photos: Mapping[str, Any], tmp_path: Path
+) -> None:
+    timm = pytest.importorskip("timm", reason="the extra timm is not installed")
+    state = timm.create_model(MODEL, pretrained=False).state_dict()
+    torch.save({f"a.{name}": value for name, value in state.items()}, tmp_path / "a.pth")
+    convert([str(tmp_path / "a.pth"), str(tmp_path / "a.safetensors")], standalone_mode=False)
+    made = load_file(tmp_path / "a.safetensors")
+    assert all(torch.equal(value, state[name]) for name, value in made.items())
+    shoes = tmp_path / "photos" / "fashion_shoes"
+    shutil.make_archive(str(shoes / "images"), "gztar", photos["images"])
+    shutil.copy(photos["csv"], shoes)
+    given = ["--photos", str(shoes.parent), "--root", str(tmp_path / "root"), "--epochs", "5"]
+    weights = ["--weights", str(tmp_path / "a.safetensors"), "--frozen", "--seeds", "1"]
+    with pytest.raises(SystemExit, match=r"^0$"):
+        COMMAND(["imagenet", *given, *weights])
+    folder = tmp_path / "root" / "pieces" / "imagenet-5-epochs"
+    found = pd.read_csv(folder / "results.csv")
+    assert {*found["system"]} == {"ImageNet encoder, not trained", "Handcrafted features"}
+    assert (folder / "systems.png").read_bytes().startswith(b"\x89PNG")
 
 
 def test_half_of_the_train_labels_are_missing(photos: Mapping[str, Any], tmp_path: Path) -> None:

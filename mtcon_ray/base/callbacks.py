@@ -46,3 +46,6 @@ class Callbacks:
 
     def on_end(self, trial: str, status: str, value: float | None, reason: str | None) -> None:
         """Called when a trial has ended. `status` is a value of `mtcon_ray.base.status.Status`."""
+
+
+SILENT = Callbacks()

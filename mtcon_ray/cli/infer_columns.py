@@ -40,7 +40,8 @@ def infer_columns(csv: Path, images: Path) -> Draft:
     open_files(images)  # refuses another path before the table is read
     table = read_table_file(csv)
     image, images = _image_column(table, images)
-    texts = {c: column.counts for c, column in table.columns.items() if c != image}
+    # pandas writes its index as a column without a name.
+    texts = {c: found.counts for c, found in table.columns.items() if c not in (image, "")}
     named = {c: splits for c in texts if (splits := _named_splits(c, texts[c]))}
     split = next((c for c, splits in named.items() if _is_complete(splits, texts[c], table)), None)
     group = _group_column({c: found for c, found in texts.items() if c != split})

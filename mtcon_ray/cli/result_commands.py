@@ -154,7 +154,7 @@ class Overview:
     """A sweep as plain data. `value` is the winner's or the best so far, `params` are its."""
 
     name: str
-    began: float | None  # Unix time, seconds
+    began: str | None
     data: str | None
     metric: str | None
     state: str
@@ -187,8 +187,7 @@ def _overviews(root: Path) -> list[dict[str, Any]]:
             facts = _overview(folder)
         if facts.data and stamp:
             found[folder.name] = stamp, facts
-        began = facts.began and datetime.fromtimestamp(facts.began).isoformat(" ", "seconds")
-        rows.append({**vars(facts), "began": began, "bytes": size if facts.data else None})
+        rows.append({**vars(facts), "bytes": size if facts.data else None})
     if found != known:
         with suppress(OSError, ValueError, MtconError), whole_file(cache) as file:
             file.write(OVERVIEWS.dump_json(found))
@@ -210,9 +209,10 @@ def _overview(folder: Path) -> Overview:
         state, trials, total = _state(results), results.trials, results.num_trials
         valued = [t for t in trials if t.value is not None]
         best = results.winner or max(valued, key=lambda t: t.value or 0, default=None)
-        began = results.events[0].time_ms / 1000 if results.events else folder.stat().st_mtime
+        time = results.events[0].time_ms / 1000 if results.events else folder.stat().st_mtime
+        began = datetime.fromtimestamp(time).isoformat(" ", "seconds")
         data, metric = results.spec.data.kind, results.labels.objective
-    except (MtconError, OSError) as error:
+    except (MtconError, OSError, ValueError, OverflowError) as error:
         state, trials, total, best = f"unreadable: {error}", (), 0, None
     done, value = sum(t.status.is_final for t in trials), best.value if best else None
     params = best.params if best else {}

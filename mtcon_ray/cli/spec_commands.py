@@ -209,7 +209,7 @@ def _prepared(spec: RunSpec, root: Path) -> Iterator[str]:
     with options.display(sys.stderr) as bar:
         bar.on_phase("reading the images' files")
         dataset = open_dataset(
-            spec.data, view_size=spec.views.size, store=store, progress=bar.on_decode, checked=found
+            spec.data, view_size=spec.views.size, store=store, callbacks=bar, checked=found
         )
     known = found.table.warnings
     yield from (f"warning: {line}" for line in dataset.table.warnings if line not in known)

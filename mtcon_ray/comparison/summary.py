@@ -95,7 +95,7 @@ def write_tables(folder: Path, rows: list[Row], claims: Sequence[ClaimSpec] = ()
     for name, sweeps in {"table.csv": final, "tuning.csv": tuned}.items():
         if sweeps:
             write(folder / name, trials_csv(sweeps))
-    if any(row.finished for row in rows):
+    if columns(rows) and any(row.finished for row in rows):
         write(folder / "table.png", picture(rows))
 
 

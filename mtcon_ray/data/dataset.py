@@ -6,9 +6,10 @@ from pathlib import Path
 
 import numpy as np
 
+from mtcon_ray.base.callbacks import SILENT, Callbacks
 from mtcon_ray.data.image_cache import Lent, check_room, lent_nothing, open_image_cache
 from mtcon_ray.data.labels import LabelTable, fingerprint, read_table, without
-from mtcon_ray.data.remote import Found, Report, fetch, look
+from mtcon_ray.data.remote import Found, fetch, look
 from mtcon_ray.data.sources import SOURCES, DataSource, DataSpec
 
 IMAGES = "images"  # the only URL field not needed for reading labels
@@ -59,8 +60,7 @@ def open_dataset(
     *,
     view_size: int,
     store: Path,
-    progress: Report = lambda *_: None,
-    on_download: Report = lambda *_: None,
+    callbacks: Callbacks = SILENT,
     checked: CheckedData | None = None,
     lent: Lent = lent_nothing,
 ) -> Dataset:
@@ -75,13 +75,14 @@ def open_dataset(
     ResourceError if the disk is too small or not writable, StorageError if the files of decoded
     images are incomplete or damaged.
     """
-    source = _source(spec, fetch(checked.found if checked else _find(spec), store, on_download))
+    found = checked.found if checked else _find(spec)
+    source = _source(spec, fetch(found, store, callbacks.on_download))
     if checked is not None and checked.source.spec == source.spec:
         source, table = checked.source, checked.labels
     else:
         table = read_table(source)
     size = store_size(spec, view_size)
-    stored = open_image_cache(source, len(table), size, store, progress, lent)
+    stored = open_image_cache(source, len(table), size, store, callbacks.on_decode, lent)
     table = without(table, stored.bad, source)
     digest = fingerprint(table, stored.content_key, stored.images.shape[1])
     return Dataset(stored.images, table, spec.tasks, spec.held_out, digest, stored.key)

@@ -95,7 +95,8 @@ def winner_warnings(results: SweepResults) -> list[str]:
         text = f"the probes have not converged (gradient {gradient:.0e} of its start); "
         found.append(text + "accuracies may be too low")
     for path, value in winner.params.items():
-        tried = {t.params[path] for t in results.trials if isinstance(t.params[path], int | float)}
+        values = (trial.params.get(path) for trial in results.trials)
+        tried = {value for value in values if isinstance(value, int | float)}
         if len(tried) > 2 and value in (min(tried), max(tried)):
             end, side = ("lowest", "lower") if value == min(tried) else ("highest", "higher")
             found.append(

@@ -60,7 +60,7 @@ class Images(NamedTuple):
 def data_at(path: Path, images: Path | None = None, column: str | None = None) -> DataSpec:
     """Returns the data at a path: a folder or archive of images, a table of names, or a spec.
 
-    A table is a CSV, TSV, Parquet or Arrow file. `column` holds the names of its images below
+    A table is a CSV or TSV file. `column` holds the names of its images below
     `images`, by default the folder of the table. A spec is a YAML file with a section `data` of any
     kind. Raises SpecError for an invalid spec or path.
     """

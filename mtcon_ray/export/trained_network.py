@@ -62,13 +62,8 @@ def open_checkpoint(
     spec = parse_spec(raw, overrides, where="--set")
     device = choose_device(spec)
     prepare_root(root)
-    dataset = open_dataset(
-        spec.data,
-        view_size=spec.views.size,
-        store=cache_folder(root),
-        progress=callbacks.on_decode,
-        on_download=callbacks.on_download,
-    )
+    store, size = cache_folder(root), spec.views.size
+    dataset = open_dataset(spec.data, view_size=size, store=store, callbacks=callbacks)
     own = path.name != CARD_FILE and "data" not in changed
     if own and dataset.fingerprint != checkpoint.load(path)["fingerprint"]:
         callbacks.on_note(

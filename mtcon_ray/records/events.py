@@ -63,7 +63,7 @@ class Reported(Event):
     epoch: Integer
     metrics: Mapping[str, Number]
     tags: Mapping[str, str] | None = None
-    seconds: float | None = None
+    seconds: Annotated[float, Field(allow_inf_nan=False)] | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

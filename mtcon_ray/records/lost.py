@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 from mtcon_ray.base import paths
 from mtcon_ray.base.status import Status
 
+MOST = 100_000  # missing trials, or epochs of a trial, that are looked for
+
 if TYPE_CHECKING:
     from mtcon_ray.records.results import TrialResult
 
@@ -20,7 +22,9 @@ def lost_in(folder: Path, trials: Iterable["TrialResult"], *, has_ended: bool) -
     whole = {trial.name: trial for trial in trials}
     begun = {place.name for place in paths.list_trials(folder)}
     numbers = [paths.trial_number(name) for name in whole.keys() | begun]
-    begun |= {paths.trial_name(number) for number in range(max(numbers, default=0))}
+    # A damaged log may have any number.
+    last = min(max(numbers, default=0), len(numbers) + MOST)
+    begun |= {paths.trial_name(number) for number in range(last)}
     for name in sorted(begun - whole.keys()):
         yield f"{name}: its events are missing: its metrics are lost"
     for name, trial in whole.items():
@@ -33,7 +37,7 @@ def lost_in(folder: Path, trials: Iterable["TrialResult"], *, has_ended: bool) -
 def _lost_parts(trial: "TrialResult") -> Iterator[str]:
     """Yields the problems of a trial's events, as visible without other records."""
     last, epochs = trial.last_epoch, {epoch for epoch, _ in trial.reports}
-    if missing := sorted(set(range(1, last + 1)) - epochs):
+    if missing := sorted(set(range(1, min(last, len(epochs) + MOST) + 1)) - epochs):
         yield f"the metrics of these epochs are lost: {shown(missing)}"
     if trial.status is Status.FINISHED and last < trial.epochs and not trial.may_end_early:
         text = f"it has finished with {last} of {trial.epochs} epochs"

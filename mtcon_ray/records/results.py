@@ -197,8 +197,7 @@ class SweepResults:
         configuration has all its seeds, configurations with seeds stopped early or failed do not
         count, because the mean of the remaining seeds would be too high.
         """
-        found = self.configurations()
-        return found[0].trials[0] if found else None
+        return next((each.trials[0] for each in self.configurations()), None)
 
     def configurations(self) -> list[Configuration]:
         """Returns the configurations with their full-budget trials, the winner's first.
@@ -244,21 +243,14 @@ class SweepResults:
         Columns: trial, state, seed, epochs (its budget), epoch (its last), value, seconds, then the
         searched fields by path, then the metrics of the last epoch.
         """
-        rows = (
-            {
-                "trial": trial.name,
-                "state": trial.status.words,
-                "seed": trial.seed,
-                "epochs": trial.epochs,
-                "epoch": trial.last_epoch,
-                "value": trial.value,
-                "seconds": trial.seconds,
-                **trial.params,
-                **dict(sorted(trial.last_metrics.items())),
-            }
-            for trial in self.ranked()
-        )
-        return _frame(rows, ["trial", "state", "seed", "epochs", "epoch", "value", "seconds"])
+        columns = ["trial", "state", "seed", "epochs", "epoch", "value", "seconds"]
+
+        def row(t: TrialResult) -> dict[str, Any]:
+            own = t.name, t.status.words, t.seed, t.epochs, t.last_epoch, t.value, t.seconds
+            found = dict(sorted(t.last_metrics.items()))
+            return {**dict(zip(columns, own, strict=True)), **t.params, **found}
+
+        return _frame(map(row, self.ranked()), columns)
 
     def history(self) -> "DataFrame":
         """Returns a table with a row per trial and epoch: trial, epoch, and all metrics."""
@@ -284,8 +276,7 @@ def load_sweep(folder: Path) -> SweepResults:
     plan, spec = read_plan(folder / paths.PLAN_FILE), read_recorded(path)
     groups = by_trial(read_events(paths.event_file(folder)))
     own = groups.pop(None, [])
-    trials = [trial_of(events, spec) for events in groups.values()]
-    trials.sort(key=lambda trial: trial.number)
+    trials = sorted((trial_of(each, spec) for each in groups.values()), key=lambda t: t.number)
     lost = lost_in(folder, trials, has_ended=trial_status(own)[0] is Status.FINISHED)
     return SweepResults(folder.name, folder, spec, plan, tuple(trials), tuple(lost), tuple(own))
 
@@ -293,20 +284,13 @@ def load_sweep(folder: Path) -> SweepResults:
 def trial_of(events: list[Event], spec: RunSpec) -> TrialResult:
     """Returns the trial with these events. Raises SweepError if the first is not a whole start."""
     (start, epochs, seed), name = started(events), str(events[0].trial)
+    reported = [event for event in events if isinstance(event, Reported)]
+    reports = tuple((event.epoch, dict(event.metrics)) for event in reported)
+    seconds = sum(event.seconds or 0.0 for event in reported)
     status, reason = trial_status(events)
-    return TrialResult(
-        name=name,
-        number=paths.trial_number(name),
-        params=with_lists(spec.search.space, start.params),
-        status=status,
-        reason=reason,
-        epochs=epochs,
-        seed=seed,
-        reports=tuple((e.epoch, dict(e.metrics)) for e in events if isinstance(e, Reported)),
-        select=spec.evaluate.select,
-        seconds=sum(e.seconds or 0.0 for e in events if isinstance(e, Reported)),
-        may_end_early=spec.may_end_early,
-    )
+    params = with_lists(spec.search.space, start.params)
+    of = name, paths.trial_number(name), params, status, reason, epochs, seed
+    return TrialResult(*of, reports, spec.evaluate.select, seconds, spec.may_end_early)
 
 
 def started(events: Sequence[Event]) -> tuple[Started, int, int]:

@@ -139,11 +139,10 @@ class StoredSweep:
             if self._lost:  # the segments are another driver's
                 return
             self._log.join()
-            write_summary(self._objects, self.folder, None)
         elif not self._objects.list("log"):
             return self._objects.remove()
-        elif all((self.folder / name).exists() for name in SUMMED):
-            # A driver that was killed at its end may have left an older summary.
+        # Also without a log: a driver that was killed at its end may have left an older summary.
+        if all((self.folder / name).exists() for name in SUMMED):
             write_summary(self._objects, self.folder, None)
         self.claim.end()
 
@@ -260,7 +259,7 @@ def fetch_trials(folder: Path, files: Iterable[str], trial: str | None = None) -
         return
     trials: dict[str, dict[str, Any]] = {}
     for name, info in Objects(url).list(f"checkpoints/{trial or ''}").items():
-        _, of, file = name.split("/", 2)
+        of, _, file = name.removeprefix("checkpoints/").partition("/")
         if paths.is_trial(of):
             trials.setdefault(of, {})[file] = info
     for of, found in trials.items():

@@ -14,6 +14,7 @@ import re
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from datetime import datetime
 from io import BytesIO
 from pathlib import Path
 
@@ -121,7 +122,7 @@ def read_summary(objects: Objects, folder: Path) -> bool:
             raw = json.loads(unpacked.read(MAX_SUMMARY_BYTES))
         texts, until = {folder / name: str(raw[name]) for name in SUMMED}, float(raw["until"])
         first = texts[event_file(folder)].partition("\n")[0]
-        begun = int(json.loads(first)["time_ms"]) / 1e3
+        begun = datetime.fromtimestamp(int(json.loads(first)["time_ms"]) / 1e3).timestamp()
     except (OSError, EOFError, ArithmeticError, *NO_EVENT, LookupError, TypeError):
         return False  # it is damaged
     make_folder(folder)

@@ -132,10 +132,11 @@ class Driver:
                 self._end(trial, Status.FINISHED)
             elif trial.is_open and trial.name in stopped:
                 self._end(trial, Status.PRUNED)
-            again = retry_failed and trial.status is Status.FAILED
-            if again or (trial.is_open and not self._rung.waits(trial)):
+            again, waits = retry_failed and trial.status is Status.FAILED, self._rung.waits(trial)
+            if again or (trial.is_open and not waits):
                 self._queue.append(trial)
-            self._tell_known(trial)
+            standing = Status.WAITING if waits else Status.INTERRUPTED
+            self.callbacks.on_known(trial, (standing if trial.is_open else trial.status).name)
         if failed := [trial.name for trial in self._queue if not trial.is_open]:
             self.callbacks.on_note(f"trained again: {', '.join(failed)}")
 
@@ -143,12 +144,6 @@ class Driver:
         """Tells early stopping the value of a probe. Returns True if the trial stops at it."""
         rule, trial = self._stopping, self.record.trials[name]
         return bool(rule and rule.stops(name, epoch / trial.epochs, trial.values[epoch]))
-
-    def _tell_known(self, trial: Trial) -> None:
-        status = trial.status
-        if trial.is_open:
-            status = Status.WAITING if self._rung.waits(trial) else Status.INTERRUPTED
-        self.callbacks.on_known(trial, status.name)
 
     def next(self) -> Task | None:
         """Returns the next trial to train, or None if none can begin now (see `is_over`).

@@ -101,15 +101,10 @@ def _opened(
     """Opens the data of a spec and of all its trials, by `data_key`."""
     opened: dict[str, Dataset] = {}
     for one in each_data(spec):
-        if (key := prepared.data_key(one.data, one.views.size)) not in opened:
+        size, first = one.views.size, None if opened else checked
+        if (key := prepared.data_key(one.data, size)) not in opened:
             opened[key] = open_dataset(
-                one.data,
-                view_size=one.views.size,
-                store=store,
-                progress=callbacks.on_decode,
-                on_download=callbacks.on_download,
-                checked=None if opened else checked,
-                lent=lent,
+                one.data, view_size=size, store=store, callbacks=callbacks, checked=first, lent=lent
             )
     return opened
 

@@ -118,8 +118,7 @@ class SweepRecord:
                 trial.num_lost = 0
         else:
             tags = {"mtcon.sweep": self.folder.name, **tags}
-            settings = fixed_settings(self.spec)
-            start = events.Started(params={}, tags=tags, settings=settings)
+            start = events.Started(params={}, tags=tags, settings=fixed_settings(self.spec))
             self.append(start, *fresh)
         # Also after a resume, which may write other files. They replace MLflow's files.
         for file in files:
@@ -190,8 +189,7 @@ class SweepRecord:
         is_due = not trial.num_artifacts and (at_end or self.spec.storage.keep is None)
         if is_due and self.spec.tracking.sends_files_of(trial.status):
             kept = kept_files(folder)
-            files = [events.Artifact(trial=trial.name, path=f, to="checkpoints") for f in kept]
-            if files:
+            if files := [events.Artifact(trial=trial.name, path=f, to="checkpoints") for f in kept]:
                 self.append(*files)
 
     def end(self, status: str, report: Path | None, **tags: str) -> None:

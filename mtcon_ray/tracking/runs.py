@@ -170,7 +170,7 @@ class Runs:
         found = (m for event in events if isinstance(event, Reported) for m in _metrics(event))
         metrics = [m for m in found if m.key not in self._bad_metrics and not self._has(name, m)]
         params = _params(first) if isinstance(first, Started) else {}
-        tagged = [e.tags for e in events if isinstance(e, Reported | Ended) and e.tags]
+        tagged = (e.tags or {} for e in events if isinstance(e, Reported | Ended))
         tags = {key: value for each in tagged for key, value in each.items()}
         run_params = [Param(key, value) for key, value in params.items()]
         run_tags = [RunTag(key, str(value)[:MAX_VALUE]) for key, value in tags.items()]

@@ -40,12 +40,13 @@ def cycle(values: int, prefix: str = "v") -> list[str]:
 
 
 def test_columns_of_every_kind(folder: Path) -> None:
+    """The column without a name is the index that pandas writes."""
     bits = {f"bit{i}": [str(j % 2) for j in range(NUM_ROWS)] for i in range(9)}
     csv = write_csv(
         folder, split=[("train", "val", "test")[i % 3] for i in range(NUM_ROWS)],
         group_id=[str(i // 2) for i in range(NUM_ROWS)], colour=cycle(5), brand=cycle(30),
         constant=cycle(1), title=cycle(NUM_ROWS), price=[f"{i}.5" for i in range(NUM_ROWS)],
-        **dict.fromkeys(SCRIPTS, cycle(4)), **bits,
+        **dict.fromkeys(SCRIPTS, cycle(4)), **bits, **{"": cycle(5)},
     )  # fmt: skip
     found = infer_columns(csv, folder)
     assert found.data == {

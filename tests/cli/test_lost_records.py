@@ -52,6 +52,13 @@ def test_damage_hides_no_other_sweep(folder: Path, name: str, content: bytes | i
     assert "unexpected" not in refused.stderr
 
 
+def test_a_time_in_no_year_hides_no_other_sweep(folder: Path) -> None:
+    broken = event_file(shutil.copytree(folder, folder.with_name("broken-1")))
+    broken.write_text(re.sub(r'("time_ms": \d+)', r"\g<1>0000000", broken.read_text()))
+    listed = json.loads(ask(folder, "list", "--json").stdout)
+    assert {each["name"]: each["state"][:10] for each in listed}["broken-1"] == "unreadable"
+
+
 @pytest.mark.parametrize(
     ("lost", "told"),
     [

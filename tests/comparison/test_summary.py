@@ -58,6 +58,9 @@ def test_tables_and_picture_are_written_from_what_there_is(rows: list[Row], tmp_
     write_tables(tmp_path / "a", [*rows, row("Begun")])
     written = {path.name for path in (tmp_path / "a").iterdir()}
     assert written == {"table.md", "table.csv", "table.png"}
+    data = {"kind": "synthetic", "tasks": [], "held_out": []}
+    spec = parse_spec({"name": "x", "data": data, "method": "simclr"})
+    write_tables(tmp_path / "c", [Row("No labels", results_of(spec, trial_of(0, 2, {})))])
     assert (tmp_path / "a" / "table.png").read_bytes().startswith(b"\x89PNG")
     table = pd.read_csv(tmp_path / "a" / "table.csv")
     assert list(table["system"]) == ["MTCon", "MTCon", "MTCon", "SimCLR"]

@@ -1,5 +1,7 @@
 """Tests of the event log in an object store, and of its summary."""
 
+import gzip
+import json
 import time
 from pathlib import Path
 
@@ -116,7 +118,12 @@ def test_a_summary_shows_what_the_log_shows(store: FolderStore, tmp_path: Path) 
     assert time.time() - begun < 600
 
 
-@pytest.mark.parametrize("content", [b"", b"x", b"\x1f\x8b"])
+LATE = {"until": 1, "spec.yaml": "", "plan.json": "", "events.jsonl": f'{{"time_ms": {10**25}}}'}
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"x", b"\x1f\x8b", gzip.compress(json.dumps(LATE).encode())]
+)
 def test_a_damaged_summary_is_none(store: FolderStore, tmp_path: Path, content: bytes) -> None:
     Objects(URL).write("summary.json.gz", content)
     assert not read_summary(Objects(URL), tmp_path / "a")

@@ -78,19 +78,10 @@ class TableSource(FilesSource):
                 bits, bit_names = table_file.read_bits(table, columns), columns
             multi_hot[name], multi_hot_names[name] = bits, bit_names
         split, origin = self._read_split()
-        by = spec.group_column
+        by, doubts = spec.group_column, (*warnings, *self._doubts(split))
         groups = {by: np.unique(self.groups, return_inverse=True)[1]} if by else {}
-        return LabelTable(
-            names=tuple(self.names),
-            labels=labels,
-            classes=classes,
-            split=split,
-            split_origin=origin,
-            multi_hot=multi_hot,
-            multi_hot_names=multi_hot_names,
-            warnings=(*warnings, *self._doubts(split)),
-            groups=groups,
-        )
+        facts = tuple(self.names), labels, classes, split, multi_hot, multi_hot_names
+        return LabelTable(*facts, doubts, origin, groups=groups)
 
     def _read_split(self) -> tuple[np.ndarray, str]:
         """Returns each item's split, int8 [N], and the origin of the splits in words."""

@@ -67,8 +67,8 @@ def import_named(names: object, where: str, folder: Path | None) -> bool:
     if not _consent:
         raise SpecError(
             f"{where}: plugins need your consent, because their code runs on this machine: "
-            f"{', '.join(modules)}; if you trust them, give --allow-plugins or set "
-            "MTCON_RAY_ALLOW_PLUGINS=1"
+            f"{', '.join(modules)}; if you trust them, give --allow-plugins, set "
+            "MTCON_RAY_ALLOW_PLUGINS=1, or call mtcon_ray.allow_plugins() in Python"
         )
     _look_in(str((folder or Path.cwd()).resolve()))
     new = [name for name in modules if name not in _imported]

@@ -105,6 +105,7 @@ def clean(name: str, root: Path, mlflow: bool, yes: bool) -> None:
 @options.recorded
 @options.as_json
 @options.trust_tracking
+@options.allow_plugins
 @click.option("--repair", is_flag=True, help="Correct a record from another one.")
 @click.option("--no-mlflow", is_flag=True, help="Leave out the runs in MLflow.")
 def audit(name: str, root: Path, as_json: bool, repair: bool, no_mlflow: bool) -> int:

@@ -10,11 +10,7 @@ import pytest
 import yaml
 from ray.core.generated.common_pb2 import ActorDiedErrorContext  # type: ignore[attr-defined]
 from ray.exceptions import ActorDiedError, RayTaskError
-from ray.train.v2._internal.exceptions import (
-    UserExceptionWithTraceback,
-    WorkerGroupStartupFailedError,
-    WorkerHealthCheckFailedError,
-)
+from ray.train.v2._internal import exceptions
 from ray.train.v2.api.exceptions import ControllerError, WorkerGroupError
 from ray.tune.experiment import Trial
 
@@ -74,19 +70,20 @@ def test_an_error_of_ours_ends_the_trial_at_once(wrapped: bool, tmp_path: Path) 
     full = OSError(errno.ENOSPC, "No space left on device", str(tmp_path / "last.pt"))
     ended = RankEnded(json.dumps(ending(full)))
     text = f"Traceback:\n  f()\nmtcon_ray.sweep.distributed_trial.RankEnded: {ended}\n"
-    raised = UserExceptionWithTraceback(ended, text) if wrapped else ended
+    raised = exceptions.UserExceptionWithTraceback(ended, text) if wrapped else ended
     end = _ending_of(WorkerGroupError("worker 1 failed", {0: KeyError("x"), 1: raised}))
     assert Status(end["outcome"]) is Status.INTERRUPTED
     assert str(tmp_path / "last.pt") in end["halt"]
     assert "No space left on device" in end["halt"]
 
 
-def lost_worker(**context: Any) -> WorkerHealthCheckFailedError:
+def lost_worker(**context: Any) -> exceptions.WorkerHealthCheckFailedError:
     died = ActorDiedErrorContext(
         actor_id=bytes(16), error_message="The actor died because its node has died.",
         class_name="RayTrainWorker", pid=4711, node_ip_address="192.0.2.7", **context,
     )  # fmt: skip
-    return WorkerHealthCheckFailedError("A worker health check failed.", ActorDiedError(died))
+    message = "A worker health check failed."
+    return exceptions.WorkerHealthCheckFailedError(message, ActorDiedError(died))
 
 
 LOST = lost_worker()
@@ -114,7 +111,8 @@ def test_line_on_lost_workers(failures: dict[int, Exception], reason: str, preem
 
 
 def test_workers_that_do_not_start_fail_the_trial() -> None:
-    end = _ending_of(ControllerError(WorkerGroupStartupFailedError("no node\nfor two workers")))
+    failed = exceptions.WorkerGroupStartupFailedError("no node\nfor two workers")
+    end = _ending_of(ControllerError(failed))
     assert end == {"outcome": Status.FAILED, "reason": "no node for two workers", "done": True}
 
 

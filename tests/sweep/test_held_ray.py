@@ -11,13 +11,7 @@ from unittest.mock import Mock
 import pytest
 import ray
 from ray.air.execution._internal.actor_manager import RayActorManager
-from ray.exceptions import (
-    ActorDiedError,
-    OutOfMemoryError,
-    RayActorError,
-    RayError,
-    UnserializableException,
-)
+from ray.exceptions import ActorDiedError, RayActorError, RayError, UnserializableException
 from ray.tune.experiment import Trial
 
 from mtcon_ray.base.callbacks import Callbacks
@@ -68,8 +62,7 @@ def test_a_sweep_ends_with_a_winner_a_report_and_nested_runs(
 ) -> None:
     monkeypatch.setattr(on_ray, "Watch", Starting)
     before = dict(os.environ)
-    scheduler = {"name": "asha", "grace": 0.5}
-    search = {**TINY["search"], "scheduler": scheduler, "max_concurrent": 2}
+    search = {**TINY["search"], "scheduler": {"name": "asha", "grace": 0.5}, "max_concurrent": 2}
     results = sweep(spec_file(search=search, storage={"keep": 1}), root)
     assert Starting.most == 2, "processes must start beside each other"
     assert dict(os.environ) == before
@@ -136,14 +129,13 @@ def test_a_process_that_is_lost_or_that_ray_kills_for_memory_costs_one_try(
     def for_memory(self: Any, tracked_actor_task: Any, exception: Exception) -> None:
         """Ray's memory monitor would have to be made to kill one of these processes alone."""
         if isinstance(exception, RayActorError) and not lost.exists():
-            exception = OutOfMemoryError("1 worker(s) were killed\nby a policy")
+            exception = ray.exceptions.OutOfMemoryError("1 worker(s) were killed\nby a policy")
         handle(self, tracked_actor_task, exception)
 
     monkeypatch.setattr(RayActorManager, "_actor_task_failed", for_memory)
     monkeypatch.setattr(on_ray, "ReusedTrainable", Ended)
     search = {**TINY["search"], "scheduler": "none", "max_failures": 1}
-    results = sweep(spec_file(search=search, tracking={"offline": True}), root)
-    first, *others = results.trials
+    first, *others = sweep(spec_file(search=search, tracking={"offline": True}), root).trials
     assert first.status == Status.FAILED
     assert some(first.reason).startswith(f"1 worker(s) were killed; {MEMORY_HINT}")
     assert [(t.status, t.last_epoch) for t in others] == [(Status.FINISHED, 4)] * 2

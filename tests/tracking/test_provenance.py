@@ -10,13 +10,8 @@ import pytest
 from mtcon_ray.data.prepared import SETS_TAG
 from mtcon_ray.errors import SweepError
 from mtcon_ray.spec.run_spec import parse_spec
-from mtcon_ray.tracking.provenance import (
-    FINGERPRINT,
-    PLUGIN,
-    changed_since_start,
-    fixed_settings,
-    provenance,
-)
+from mtcon_ray.tracking import provenance
+from mtcon_ray.tracking.provenance import FINGERPRINT, PLUGIN, changed_since_start, fixed_settings
 
 
 def git(folder: Path, *arguments: str) -> None:
@@ -39,7 +34,7 @@ def test_the_commit_of_a_folder_is_named_and_no_program_of_its_git_runs(tmp_path
     (tmp_path / ".git" / "info").mkdir(exist_ok=True)
     (tmp_path / ".git" / "info" / "attributes").write_text("a filter=x\n")
     os.utime(tmp_path / "a", (1, 1))  # git would compare the content
-    assert len(provenance(tmp_path)["mtcon.git.commit"]) == 40
+    assert len(provenance.provenance(tmp_path)["mtcon.git.commit"]) == 40
     assert not mark.exists()
 
 
@@ -56,15 +51,15 @@ def test_changed_data_sets_and_plugins_are_told(monkeypatch: pytest.MonkeyPatch)
 
 def test_outside_git_nothing_is_claimed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path.parent))
-    tags = provenance(tmp_path)
+    tags = provenance.provenance(tmp_path)
     assert not [t for t in tags if ".git." in t]
     monkeypatch.setenv("PATH", "")
-    assert not [t for t in provenance(tmp_path) if ".git." in t]
+    assert not [t for t in provenance.provenance(tmp_path) if ".git." in t]
 
 
 def test_versions_and_hardware_are_strings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "argv", ["sweep", "a b", "--set", "tracking.uri=http://u:pw@h"])
-    tags = provenance(tmp_path)
+    tags = provenance.provenance(tmp_path)
     assert tags["mtcon.command"] == "sweep 'a b' --set tracking.uri=http://u:***@h"
     assert tags["mtcon.version.torch"].startswith("2.")
     assert int(tags["mtcon.cpus"]) >= 1

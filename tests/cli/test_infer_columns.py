@@ -115,13 +115,11 @@ def test_labels_that_a_split_lacks_are_no_tasks(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("columns", "group"),
     [
-        (("Patient ID",), "Patient ID"),
-        (("patientId",), "patientId"),
-        (("subject-id",), "subject-id"),
-        (("study_id", "subject_id"), "subject_id"),
+        (("Patient ID",), "Patient ID"), (("patientId",), "patientId"),
+        (("subject-id",), "subject-id"), (("study_id", "subject_id"), "subject_id"),
         (("scene", "lesion", "caseload"), None),
     ],
-)
+)  # fmt: skip
 def test_groups_have_many_names(folder: Path, columns: tuple[str, ...], group: str) -> None:
     """The column with fewer groups is taken. Two groups are too few for a random split."""
     assert infer_columns(write_csv(folder, group=cycle(2)), folder).data["group_column"] is None

@@ -54,11 +54,9 @@ def test_each_choice_is_uniform() -> None:
     assert counts / len(shape) == pytest.approx([1 / 9] * 9, abs=0.01)
     of_zero, of_one = shape[shape[:, 1] == 0], shape[shape[:, 1] == 1]
     for rows, column, expected in (
-        (of_zero, 2, [1, 4, 6, 7, 8, 9, 10]),
-        (of_zero, 3, [2, 5]),
-        (of_one, 2, [0, 2, 4, 5]),
-        (of_one, 3, [6, 7, 8, 9, 10]),
-    ):
+        (of_zero, 2, [1, 4, 6, 7, 8, 9, 10]), (of_zero, 3, [2, 5]),
+        (of_one, 2, [0, 2, 4, 5]), (of_one, 3, [6, 7, 8, 9, 10]),
+    ):  # fmt: skip
         items, counts = np.unique(rows[:, column], return_counts=True)
         assert items.tolist() == expected
         assert counts / len(rows) == pytest.approx([1 / len(items)] * len(items), abs=0.04)

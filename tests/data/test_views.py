@@ -188,19 +188,15 @@ def test_a_second_recipe_is_that_of_the_even_views_alone() -> None:
 @pytest.mark.parametrize(
     ("scale", "ratio"),
     [
-        ((0.2, 1.0), (3 / 4, 4 / 3)),
-        ((0.9, 1.0), (1 / 3, 3.0)),
-        ((0.5, 1.0), (1.9, 2.5)),
-        ((0.9, 1.0), (0.2, 0.3)),
-        ((0.9, 1.0), (3.0, 4.0)),
+        ((0.2, 1.0), (3 / 4, 4 / 3)), ((0.9, 1.0), (1 / 3, 3.0)), ((0.5, 1.0), (1.9, 2.5)),
+        ((0.9, 1.0), (0.2, 0.3)), ((0.9, 1.0), (3.0, 4.0)),
     ],
     ids=["default", "often refused", "wide", "never fits, narrow", "never fits, wide"],
-)
+)  # fmt: skip
 def test_boxes_follow_torchvision(scale: tuple[float, float], ratio: tuple[float, float]) -> None:
     """Moments of sides and corners agree within 5 standard errors."""
     num_draws = 1500
-    spec = ViewsSpec(crop_scale=scale, crop_ratio=ratio)
-    ours = drawn_by(spec, num_draws, 6).box_R4
+    ours = drawn_by(ViewsSpec(crop_scale=scale, crop_ratio=ratio), num_draws, 6).box_R4
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(7)
         crop = v2.RandomResizedCrop(SIZE, scale=scale, ratio=ratio)

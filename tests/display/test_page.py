@@ -58,8 +58,7 @@ def test_commands_have_the_sweep_and_its_root_quoted_for_a_shell(sweep: MakeSwee
     results = dataclasses.replace(sweep(points=POINTS), folder=folder, name="shoes-1")
     (_, whole), (_, alone) = page.commands(results)
     assert shlex.split(whole) == ["mtcon-ray", "sweep", f"{folder}/spec.yaml"]
-    words = ["mtcon-ray", "train", "--from", "shoes-1", "--root", "/my lab"]
-    assert shlex.split(alone) == words
+    assert shlex.split(alone) == ["mtcon-ray", "train", "--from", "shoes-1", "--root", "/my lab"]
 
 
 @pytest.mark.parametrize(("repeats", "mark"), [(1, "¹"), (3, "")])
@@ -83,14 +82,11 @@ def test_intervals_need_stored_predictions(sweep: MakeSweep, repeats: int, mark:
 @pytest.mark.parametrize(
     ("values", "scale"),
     [
-        ([0.03, 0.05, 0.07, 0.1, 0.2, 0.5, 1.0], "log"),
-        ([16, 160], "log"),
-        ([16, 32, 64, 128], "linear"),
-        ([0.0, 0.01, 0.1, 1.0], "linear"),
-        (["learned", "equal"], "categorical"),
-        ([None, 1.0, 2.0], "categorical"),
+        ([0.03, 0.05, 0.07, 0.1, 0.2, 0.5, 1.0], "log"), ([16, 160], "log"),
+        ([16, 32, 64, 128], "linear"), ([0.0, 0.01, 0.1, 1.0], "linear"),
+        (["learned", "equal"], "categorical"), ([None, 1.0, 2.0], "categorical"),
         ([True, False], "categorical"),
     ],
-)
+)  # fmt: skip
 def test_wide_ranges_of_positive_numbers_are_logarithmic(values: list[Value], scale: str) -> None:
     assert axis_scale(values) == scale

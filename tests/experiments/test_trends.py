@@ -63,11 +63,10 @@ def test_a_change_is_that_of_the_line_through_all_values() -> None:
 def test_the_variance_of_like_differences_is_at_least_the_mean_one() -> None:
     """A difference that happens to be equal in three seeds is not thereby certain."""
     steady, varying = scores(0.1, 0.101, 0.1), scores(0.1, 0.3, 0.2)
-    alone = trends.difference_tested("steady", steady)
     tests = trends.differences_tested({"steady": steady, "varying": varying, "missing": None})
     assert [each.claim for each in tests] == ["steady", "varying", "missing"]
     first, second, _ = (each.error for each in tests)
-    assert some(alone.error).value < 0.001
+    assert some(trends.difference_tested("steady", steady).error).value < 0.001
     # The mean of the variances of both over seeds, 0.01 and nearly 0, in the mean of three.
     assert some(first).value == pytest.approx((0.01 / 2 / 3) ** 0.5, rel=0.01)
     assert some(first).freedom == pytest.approx(4, rel=0.01)
@@ -85,13 +84,11 @@ def test_equal_scores_that_the_seeds_cannot_show_to_be_equal_are_not_decided_her
 @pytest.mark.parametrize(
     ("values", "answer"),
     [
-        ([0.1, 0.11, 0.12], "holds"),
-        ([-0.1, -0.11, -0.12], "does not hold"),
-        ([0.1, -0.1, 0.05], "undecided"),
-        ([0.0, 0.0, 0.0], "undecided"),
+        ([0.1, 0.11, 0.12], "holds"), ([-0.1, -0.11, -0.12], "does not hold"),
+        ([0.1, -0.1, 0.05], "undecided"), ([0.0, 0.0, 0.0], "undecided"),
         ([0.1, 0.1, 0.1], "holds"),
     ],
-)
+)  # fmt: skip
 def test_verdict_of_a_difference(values: list[float], answer: str) -> None:
     (found,) = trends.decided(SMALL, [trends.seeds_tested("it is above", values)])
     assert found.answer == answer
@@ -101,9 +98,8 @@ def test_the_claims_of_an_experiment_are_corrected_together() -> None:
     """Alone each of the two is shown; of two, the weaker one is not."""
     strong = trends.seeds_tested("strong", [0.1, 0.101, 0.1])
     weak = trends.seeds_tested("weak", [0.1, 0.2, 0.15])
-    missing = trends.seeds_tested("missing", [])
     assert some(weak.p) < 0.05
-    found = trends.decided(SMALL, [weak, missing, strong, weak])
+    found = trends.decided(SMALL, [weak, trends.seeds_tested("missing", []), strong, weak])
     answers = ["undecided", "not testable here", "holds", "undecided"]
     assert [verdict.answer for verdict in found] == answers
     assert found[1].p == ""

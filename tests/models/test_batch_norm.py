@@ -126,8 +126,6 @@ def test_parameters_names_and_mode_stay(on_gpu: bool, monkeypatch: pytest.Monkey
     norms = [m for m in after.modules() if isinstance(m, nn.modules.batchnorm._BatchNorm)]
     assert [type(m) for m in norms] == [nn.SyncBatchNorm if on_gpu else GlobalBatchNorm] * 4
     assert [(m.training, m.eps, m.momentum, m.affine) for m in norms] == [
-        (True, 1e-3, 0.1, True),
-        (False, 1e-5, 0.3, True),
-        (False, 1e-5, 0.1, True),
-        (False, 1e-5, 0.1, False),
-    ]
+        (True, 1e-3, 0.1, True), (False, 1e-5, 0.3, True),
+        (False, 1e-5, 0.1, True), (False, 1e-5, 0.1, False),
+    ]  # fmt: skip

@@ -1,6 +1,5 @@
 """Plans and specs as a sweep's folder records them, for tests without a sweep."""
 
-from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -49,9 +48,7 @@ def trial_of(number: int, epochs: int, values: dict[str, float], **fields: Any) 
     return replace(trial, **fields)
 
 
-def save_wrong(
-    path: Path, wrong: Mapping[tuple[str, str], np.ndarray], *, first_row: int = 0
-) -> None:
+def save_wrong(path: Path, wrong: dict[tuple[str, str], np.ndarray], *, first_row: int = 0) -> None:
     """Writes a trial's predictions by (split, label), of items of a class. True is a wrong one."""
     labels = {}
     for place, wrong_n in wrong.items():

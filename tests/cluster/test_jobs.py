@@ -156,9 +156,7 @@ def test_a_log_is_passed_on_once(
     assert "".join(written) == "one\ntwo\nthree\n"
 
 
-@pytest.mark.parametrize(
-    ("storage", "options"), [({}, ["--root", "results"]), ({"root": "results"}, [])]
-)
+@pytest.mark.parametrize(("storage", "options"), [({}, ["--root", "out"]), ({"root": "out"}, [])])
 def test_a_root_that_the_job_would_lose_is_refused(
     storage: dict[str, str], options: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -190,8 +188,7 @@ def test_without_consent_no_code_is_uploaded(tmp_path: Path, has_code: bool) -> 
 
 def test_tracking_is_passed_to_a_job_and_no_key() -> None:
     places = {"MLFLOW_TRACKING_URI": "http://mlflow:5000", "AWS_ENDPOINT_URL": "http://store:9000"}
-    environ = {**places, "AWS_SECRET_ACCESS_KEY": "canary"}
-    found = jobs.job_variables(environ, ["python", "a.py"])
+    found = jobs.job_variables({**places, "AWS_SECRET_ACCESS_KEY": "canary"}, ["python", "a.py"])
     assert found.pop(jobs.VERSIONS_VARIABLE) == json.dumps(jobs.versions())
     assert found == places
     environment = jobs.job_environment(Path(), found, None, has_code=False)

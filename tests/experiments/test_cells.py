@@ -37,8 +37,7 @@ def test_labels_are_those_of_the_images_that_stand_in(tmp_path: Path) -> None:
     assert spec.data.held_out == ("tilt",)
     assert spec.method.model_dump()["task"] == "texture"
     assert spec.data.label_noise == {"texture": 0.4}
-    source = setting(tmp_path).source("zappos50k")
-    assert source.name_label("closure") == "closure (texture)"
+    assert setting(tmp_path).source("zappos50k").name_label("closure") == "closure (texture)"
 
 
 def test_names_differ_by_all_that_changes_the_training(tmp_path: Path) -> None:
@@ -80,8 +79,7 @@ def test_photographs_are_read_in_part(tmp_path: Path) -> None:
     assert table["image"].is_unique
     assert subset(shoes, 500, tmp_path / "subsets") == Path(data["csv"])
     assert subset(shoes, 700, tmp_path / "subsets") == shoes
-    whole = setting(tmp_path, "small", only="photos").source("zappos50k").data
-    assert whole["csv"] == str(shoes)
+    assert setting(tmp_path, "small", only="photos").source("zappos50k").data["csv"] == str(shoes)
     cell, row = Cell("zappos50k", "simclr"), Row("simclr", None)
     source = setting(tmp_path, only="photos").source("zappos50k")
     assert disclosures({cell: Trained(cell, source, row)}) == [VIEWS_NOTE]
@@ -118,12 +116,9 @@ def test_the_paper_budget_has_the_recipe_of_each_system(name: str, tmp_path: Pat
     assert (second_stage <= probe.model_dump().items()) == name.startswith("multisupcon")
 
 
-@pytest.mark.parametrize(
-    ("name", "dim"), [("mtcon-equal", 128), ("csn", None), ("untrained", None)]
-)
-def test_ccn_has_its_embedding_at_the_paper_budget(name: str, dim: int, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("name", "D"), [("mtcon-equal", 128), ("csn", None), ("untrained", None)])
+def test_ccn_has_its_embedding_at_the_paper_budget(name: str, D: int, tmp_path: Path) -> None:
     (tmp_path / DATA_SETS["zappos50k"].kind).mkdir()
     where = Setting(BUDGETS["paper"], DataChoice("paper", None, tmp_path, tmp_path), tmp_path)
     assert where.spec_of(Cell("zappos50k", name)).model.embedding_dim is None
-    spec = where.spec_of(Cell("zappos50k", name, own_data=OWN_DATA))
-    assert spec.model.embedding_dim == dim
+    assert where.spec_of(Cell("zappos50k", name, own_data=OWN_DATA)).model.embedding_dim == D

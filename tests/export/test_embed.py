@@ -212,9 +212,7 @@ def test_other_files_are_refused(table: Any, message: str, tmp_path: Path) -> No
         search(file, "embedding", torch.ones(1, 2), 1, "")
 
 
-def test_rows_without_finite_numbers_are_left_out(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_rows_not_finite_are_left_out(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     rows = [[math.nan, 1.0], None, [None, 1.0], [1.0, 0.0]]
     table = {"path": ["a", "b", None, "d"], "embedding": pa.array(rows, LISTS)}
     pq.write_table(pa.table(table), tmp_path / "a.parquet")

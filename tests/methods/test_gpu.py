@@ -16,12 +16,8 @@ from mtcon_ray.testing import start
 from mtcon_ray.training.trainer import Trainer
 from tests.methods.cases import EACH, WITH_OWN_STATE, make_data, make_spec
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),
-]
+pytestmark = [pytest.mark.slow, pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")]
 
-GPU = torch.device("cuda", 0)
 CHUNKS = {"train.chunk_size": 8, "model.batch_norm": "local"}
 OTHER_STEPS: list[tuple[str, dict[str, Any]]] = [
     ("mtcon", CHUNKS),
@@ -33,7 +29,7 @@ OTHER_STEPS: list[tuple[str, dict[str, Any]]] = [
 
 
 def run_on_gpu(spec: RunSpec, store: Path, folder: Path) -> Trainer:
-    run = Trainer(spec, make_data(spec, store), folder / "run", device=GPU)
+    run = Trainer(spec, make_data(spec, store), folder / "run", device=torch.device("cuda", 0))
     run.resume()
     return run
 

@@ -38,8 +38,7 @@ def test_patches_know_their_places_and_each_other() -> None:
     """Moving patches changes the features of the image; the order of tokens does not."""
     vit = ViT(SMALL).double()
     x_NCHW = images(2, 8, 12).double()
-    moved = x_NCHW.roll(4, dims=3)
-    assert not torch.allclose(vit(x_NCHW), vit(moved), atol=1e-3)
+    assert not torch.allclose(vit(x_NCHW), vit(x_NCHW.roll(4, dims=3)), atol=1e-3)
     token_NPD = vit.tokens(x_NCHW)
     order = torch.tensor([3, 1, 0, 5, 4, 2])
     torch.testing.assert_close(vit.encode(token_NPD[:, order]), vit.encode(token_NPD)[:, order])
@@ -55,13 +54,11 @@ def parts() -> tuple[ViT, dict[str, nn.Module], Decoder]:
     return encoder, heads, Decoder(encoder, width=16, depth=1, levels=True)
 
 
-@pytest.mark.parametrize(
-    ("ratio", "num_seen"), [(0.5, 8), (0.75, 4), (0.7, 5), (0.99, 1), (0.01, 15)]
-)
-def test_each_row_hides_its_own_share(ratio: float, num_seen: int) -> None:
+@pytest.mark.parametrize(("ratio", "shown"), [(0.5, 8), (0.75, 4), (0.7, 5), (0.99, 1), (0.01, 15)])
+def test_each_row_hides_its_own_share(ratio: float, shown: int) -> None:
     seen = see_some(ViT(SMALL), images(), ratio)
-    assert seen.encoded_NKD.shape == (5, num_seen, 16)
-    assert (~seen.hidden_NP).sum(dim=1).tolist() == [num_seen] * 5
+    assert seen.encoded_NKD.shape == (5, shown, 16)
+    assert (~seen.hidden_NP).sum(dim=1).tolist() == [shown] * 5
     for places, hidden in zip(seen.place_NK, seen.hidden_NP, strict=True):
         assert sorted(places.tolist()) == (~hidden).nonzero().flatten().tolist()
     assert len(torch.unique(seen.hidden_NP, dim=0)) > 1
@@ -77,8 +74,7 @@ def test_hidden_patches_are_not_looked_at() -> None:
         other = x_NCHW.clone()
         other[:, :, 4 * row : 4 * row + 4, 4 * column : 4 * column + 4] += 1
         torch.manual_seed(3)
-        second = see_some(vit, other, 0.5)
-        same = torch.equal(first.encoded_NKD, second.encoded_NKD)
+        same = torch.equal(first.encoded_NKD, see_some(vit, other, 0.5).encoded_NKD)
         assert same == bool(first.hidden_NP[0, place])
 
 

@@ -233,9 +233,7 @@ def test_a_search_of_data_is_prepared_for_all_nodes(store: FolderStore, spec_of:
     assert [*Audit(ended.folder).files()] == []
     more = spec_of(search={"space": space, "sampler": "random", "num_trials": 4})
     asked = Mock(side_effect=SweepError("changed"))
-    with (
-        patch("mtcon_ray.sweep.run.changed_since_start", asked),
-        pytest.raises(SweepError, match="changed"),
-    ):
+    refused = pytest.raises(SweepError, match="changed")
+    with patch("mtcon_ray.sweep.run.changed_since_start", asked), refused:
         run(more, resume=True)
     assert len(asked.call_args.args[2]) == 5

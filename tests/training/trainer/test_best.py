@@ -26,10 +26,8 @@ NAN, VALUE = math.nan, "val/accuracy"
 class Resumed:
     """A training whose values are given, and the values that an event log has of it."""
 
-    def __init__(
-        self, begin: Start, folder: Path, spec: RunSpec, patch: pytest.MonkeyPatch
-    ) -> None:
-        self._begin, self._folder, self._patch = begin, folder, patch
+    def __init__(self, begin: Start, path: Path, spec: RunSpec, patch: pytest.MonkeyPatch) -> None:
+        self._begin, self._folder, self._patch = begin, path, patch
         self.damage: str | None = None
         self._spec = with_values(spec, {"train.epochs": 6})
         self.log: dict[int, float] = {}

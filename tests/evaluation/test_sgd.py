@@ -12,7 +12,6 @@ from mtcon_ray.spec.evaluate import SGDProbeSpec
 from tests.evaluation.conftest import noisy_items
 
 NUM_CLASSES = {"shape": 5, "colour": 3}
-LABELS = (*NUM_CLASSES, "looks")
 RECIPE = SGDProbeSpec(epochs=6, batch_size=16, lr=0.4, momentum=0.9, weight_decay=0.01)
 
 
@@ -63,7 +62,7 @@ def test_a_probe_is_the_best_epoch_of_training_alone(dtype: torch.dtype, momentu
     recipe = RECIPE.model_copy(update={"momentum": momentum})
     best = trained(train, recipe, val=val)
     epochs = set()
-    for label in LABELS:
+    for label in (*NUM_CLASSES, "looks"):
         weights = by_torch(train, label, recipe, seed=3)
         kind = best[label].kind
         scores = [LinearProbe(kind, label, weight, "").score(val) for weight in weights]

@@ -17,7 +17,6 @@ from mtcon_ray.losses.amcl import Adaptive, adapt
 from mtcon_ray.spec.methods.self_supervised import Form
 from tests.losses.cases import VALUES, random_rows, unit
 
-FORMS = get_args(Form)
 repeatedly = settings(deadline=None, derandomize=True, max_examples=15)
 items, views, widths = st.integers(2, 5), st.integers(2, 3), st.integers(1, 4)
 seeds, betas = st.integers(0, 10_000), st.sampled_from([0.0, 1e-4, 1.0])
@@ -110,8 +109,7 @@ def test_simsiam_and_barlow_equations(B: int, V: int, D: int, seed: int, beta: f
             for w in (w for w in range(V) if w != v):
                 tau = loops.tau(p[b, v], h[b, w])
                 terms.append(-float(p[b, v] @ h[b, w]) / tau + 2 * beta * loops.omega(tau))
-    both = torch.cat([4 * p, 0.5 * h], dim=2)
-    ours = adapt(both, Adaptive(net, beta, 0.05, form="simsiam"))
+    ours = adapt(torch.cat([4 * p, 0.5 * h], dim=2), Adaptive(net, beta, 0.05, form="simsiam"))
     assert ours.item() == pytest.approx(math.fsum(terms) / len(terms), rel=1e-9)
 
     loops, terms = Loops(column_net, beta, 1, D), []
@@ -145,12 +143,11 @@ def test_targets_get_no_gradient(form: Form) -> None:
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("scale", [1e-4, 1.0, 1e3, 1e18])
-@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("form", get_args(Form))
 def test_losses_are_finite_for_all_scores(form: Form, scale: float, dtype: torch.dtype) -> None:
     """Neither the loss nor its gradient overflows."""
     net, z = phi(form, scale).to(dtype), rows_of(form).to(dtype).requires_grad_()
-    adaptive = Adaptive(net, beta=1.0, form=form)
-    loss = adapt(z, adaptive, queue=unit("queue").to(dtype))
+    loss = adapt(z, Adaptive(net, beta=1.0, form=form), queue=unit("queue").to(dtype))
     assert loss.isfinite()
     gradients = torch.autograd.grad(loss, [z, *net.parameters()])
     assert all(gradient.isfinite().all() for gradient in gradients)

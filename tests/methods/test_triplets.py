@@ -16,7 +16,6 @@ from tests.problems import problem
 TASKS = ("shape", "colour")
 # Inputs of case E, whose values are in unit_values.json: anchor, far, close.
 Z_B3D = torch.tensor([[[0.5, -1, 2, 0.3], [1, 0, 1, -0.5], [0.4, -0.8, 1.5, 2]]]).double()
-BETA = torch.tensor([[1, -0.2, 0.5, 0.1], [0.1, 1, 0, 1]])
 
 
 def csn(*, dim: int = 4, seed: int = 0, **fields: Any) -> CSN:
@@ -30,10 +29,9 @@ def scenet(*, seed: int = 0, **fields: Any) -> SCENet:
 def case_e(method: TripletMethod, condition: int) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
     """Returns the losses and the gauges with case E's masks, of a triplet of this condition."""
     with torch.no_grad():
-        method.get_parameter("beta").copy_(BETA)
+        method.get_parameter("beta").copy_(torch.tensor([[1, -0.2, 0.5, 0.1], [0.1, 1, 0, 1]]))
     labels = {task: torch.zeros(1, dtype=torch.int64) for task in TASKS}
-    batch = Batch(labels, 1, condition=torch.tensor([condition]))
-    output = method({"embedding": Z_B3D}, batch)
+    output = method({"embedding": Z_B3D}, Batch(labels, 1, condition=torch.tensor([condition])))
     return output.losses, output.gauges()
 
 
@@ -45,8 +43,7 @@ def test_loss_of_csn_in_case_e(condition: int) -> None:
     assert losses["triplet"].item() == pytest.approx(known["hinge"], rel=1e-6)
     assert losses["embedding"].item() == pytest.approx(5e-3 * known["embed_term"], rel=1e-6)
     assert losses["mask"].item() == pytest.approx(5e-4 * known["mask_term"], rel=1e-6)
-    total = method.weighting(losses).objective
-    assert total.item() == pytest.approx(known["total"], rel=1e-6)
+    assert method.weighting(losses).objective.item() == pytest.approx(known["total"], rel=1e-6)
     right = known["d_far"] > known["d_close"]
     assert {k: v.item() for k, v in gauges.items()} == {metrics.TRIPLET_ACCURACY: right}
 

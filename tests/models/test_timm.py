@@ -41,7 +41,6 @@ def test_tresnet_computes_what_timm_s_own_does() -> None:
 
 
 TINY = "test_byobnet"  # its batch norms contain their activations
-HUB = "hf-hub:someone/tiny"
 
 
 @pytest.fixture
@@ -67,7 +66,7 @@ def published(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> nn.Module:
     return net
 
 
-@pytest.mark.parametrize("model", [TINY, f"{TINY}.r160_in1k", HUB])
+@pytest.mark.parametrize("model", [TINY, f"{TINY}.r160_in1k", "hf-hub:someone/tiny"])
 def test_published_weights_are_fetched_once_and_then_read_from_the_store(
     model: str, published: nn.Module, tmp_path: Path
 ) -> None:
@@ -86,8 +85,7 @@ def test_published_weights_are_fetched_once_and_then_read_from_the_store(
 
 def test_a_file_with_timms_own_keys_fits(published: nn.Module, tmp_path: Path) -> None:
     """Also where batch norm and activation are one layer of timm's and two of ours."""
-    path = tmp_path / "hub" / "model.safetensors"
-    ours = Timm(Timm.Spec(model=TINY, weights=str(path)))
+    ours = Timm(Timm.Spec(model=TINY, weights=str(tmp_path / "hub" / "model.safetensors")))
     assert any("bn.0." in key for key in ours.state_dict())
     assert torch.equal(features(ours), features(published))
     # An export's keys are timm's own.

@@ -22,7 +22,6 @@ FORMAT_1 = (
     '{"kind": "artifact", "path": "/a", "to": "", "time_ms": 3}\n'
     '{"kind": "end", "status": "KILLED", "tags": {}, "time_ms": 4}\n'
 )
-IDENTITY = "0c8f4cabed8b012d834e21e12fd5ecd1"
 START = Started(params={}, tags={})
 
 
@@ -67,13 +66,12 @@ def test_lines_of_format_version_1_are_read_and_keep_their_identity(path: Path) 
     lines = [json.loads(line) for line in FORMAT_1.splitlines()]
     del lines[0]["note"]  # later versions write none
     assert [json.loads(event.to_line()) for event in read_events(path)] == lines
-    assert event_log.identity(path) == IDENTITY
+    assert event_log.identity(path) == "0c8f4cabed8b012d834e21e12fd5ecd1"
 
 
 def test_reading_and_a_value_that_is_not_json_write_nothing(path: Path) -> None:
     log = EventLog(path)
-    found = read_events(path), event_log.first_event(path), num_events(path, 0)
-    assert found == ([], None, 0)
+    assert (read_events(path), event_log.first_event(path), num_events(path, 0)) == ([], None, 0)
     assert not path.parent.exists()
     with pytest.raises(TypeError):
         log.append(Started(params={"path": Path("/a")}, tags={}))

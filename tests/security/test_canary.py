@@ -38,11 +38,6 @@ def temporary() -> Iterator[Path]:
         yield Path(folder)
 
 
-def command_lines() -> set[str]:
-    """Returns the command lines of all processes of this machine."""
-    return {" ".join(each.info["cmdline"] or ()) for each in psutil.process_iter(["cmdline"])}
-
-
 def files_with_canary(folder: Path) -> list[Path]:
     files = [p for p in folder.rglob("*") if p.is_file() and not p.is_symlink()]
     assert files, folder
@@ -67,7 +62,7 @@ def test_no_secret_is_written_or_shown(
     process = begin(command, tmp_path / "output", cwd=tmp_path, env=environment)
     seen: set[str] = set()
     while process.poll() is None:
-        seen |= command_lines()
+        seen |= {" ".join(p.info["cmdline"] or ()) for p in psutil.process_iter(["cmdline"])}
         time.sleep(0.2)
     output = (tmp_path / "output").read_bytes()
     assert process.returncode == 0, output.decode()
@@ -83,6 +78,5 @@ def test_no_secret_is_written_or_shown(
     sessions = list(temporary.glob("mtcon-ray-*/ray/session_2*"))
     assert sessions
     assert [p for s in sessions for p in files_with_canary(s)] == []
-    readable = [p for s in sessions for p in (s / "logs").glob("*.*") if p.stat().st_mode & 0o077]
-    assert readable == []
+    assert [p for s in sessions for p in (s / "logs").glob("*.*") if p.stat().st_mode & 0o077] == []
     assert re.search(rb"winner: trial-", output)

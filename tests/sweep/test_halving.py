@@ -15,7 +15,6 @@ from tests.sweep.simulated import Simulation, line, some_spec
 
 EPOCHS = 6
 VALUES = (0.3, 0.6, 0.5, 0.4, 0.2, 0.1)  # of the trials, at the rung and at the end
-EXPECTED = (2, 6, 6, 2, 2, 2)
 
 
 class Sweep:
@@ -54,7 +53,7 @@ def test_the_order_of_arrival_decides_nothing(order: tuple[int, ...], tmp_path: 
     for i in order:
         assert sweep.driver.next() is None
         sweep.train(given[i])
-    assert sweep.run() == EXPECTED
+    assert sweep.run() == (2, 6, 6, 2, 2, 2)
     statuses = [trial.status for trial in sweep.driver.trials]
     assert [n for n, status in enumerate(statuses) if status is Status.FINISHED] == [1, 2]
     assert statuses.count(Status.PRUNED) == 4

@@ -53,9 +53,8 @@ def installed(tmp_path: Path) -> str:
 
 def write_spec(folder: Path, **changes: object) -> Path:
     """Writes a spec of small trainings on the example's kind of data, and its images."""
-    shapes = np.array(["disc", "ring"] * 60)
     images = np.random.default_rng(0).integers(0, 255, (120, 16, 16, 3), dtype=np.uint8)
-    np.savez(folder / "toy.npz", images=images, shape=shapes)
+    np.savez(folder / "toy.npz", images=images, shape=np.array(["disc", "ring"] * 60))
     spec = {
         **specs.TINY,
         "name": "own",

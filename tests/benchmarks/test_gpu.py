@@ -77,9 +77,8 @@ def test_a_call_out_of_time_is_continued(on_cpu: Bench, monkeypatch: pytest.Monk
 def test_both_commands_find_a_winner(
     on_cpu: Bench, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    split = ["train"] * 64 + ["val"] * 32 + ["test"] * 32
     labels = {task: ["a", "b"] * 64 for task in ("category", "gender", "colour")}
-    write_table(on_cpu.folder, split=split, **labels)
+    write_table(on_cpu.folder, split=["train"] * 64 + ["val"] * 32 + ["test"] * 32, **labels)
     make_archive(str(on_cpu.folder / "images"), "gztar", on_cpu.folder / "images")
     monkeypatch.setattr("benchmarks.machine.PHOTOS", on_cpu.folder)
     assert measure(("winner",), on_cpu, has_gpu=True)

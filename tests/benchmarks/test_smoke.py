@@ -88,8 +88,7 @@ def test_the_script_trains_the_network_and_losses_of_the_sweep() -> None:
     from benchmarks.peers.winner_script import Network, multitask_loss
 
     spec = parse_spec(winner.spec_of(JOB))
-    make = projections(JOB.tasks, dim=JOB.head_dim)
-    ours = build_network(spec.model, make, seed=0)
+    ours = build_network(spec.model, projections(JOB.tasks, dim=JOB.head_dim), seed=0)
     peer = Network(asdict(JOB))
     shapes = [[p.shape for p in each.parameters()] for each in (ours, peer)]
     assert shapes[0] == shapes[1]

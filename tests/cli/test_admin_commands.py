@@ -41,8 +41,7 @@ def test_an_interrupted_removal_is_finished(tmp_path: Path) -> None:
 
 def test_a_sweep_that_starts_meanwhile_is_not_removed(tmp_path: Path) -> None:
     folder = make(sweep_folder(tmp_path, "shoes-1"))
-    looked = patch("mtcon_ray.cli.admin_commands.is_driven", return_value=False)
-    with driver_lock(folder), looked:
+    with driver_lock(folder), patch("mtcon_ray.cli.admin_commands.is_driven", return_value=False):
         assert "is already running" in refused("clean", "shoes-1", "--yes", "--root", tmp_path)
     assert clean(tmp_path, "--yes").exit_code == 0
 

@@ -135,5 +135,4 @@ def test_a_sweep_of_a_job_and_a_misspelt_sweep_are_not_resumed(
     name: str, told: str, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("mtcon_ray.cli.job_commands.first_tags", lambda folder: {JOB: "true"})
-    error = refused("resume", name, "--root", tmp_path)
-    assert error.startswith("error: " + told.format(tmp_path))
+    assert refused("resume", name, "--root", tmp_path).startswith("error: " + told.format(tmp_path))

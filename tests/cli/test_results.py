@@ -111,8 +111,7 @@ def test_state_follows_driver_and_record(invoke: Invoke, sweep: Path) -> None:
 def test_status_ranks_and_says_how_to_go_on(invoke: Invoke, sweep: Path) -> None:
     lines = invoke("status", "tiny-1").stdout.splitlines()
     assert lines[0] == "tiny-1: stopped, 3 of 3 trials started"
-    order = [line.split()[1] for line in lines[2:5]]
-    assert order == ["trial-0000", "trial-0001", "trial-0002"]
+    assert [line.split()[1] for line in lines[2:5]] == ["trial-0000", "trial-0001", "trial-0002"]
     assert "stopped early" in lines[3]
     assert "Diverged: loss is nan" in lines[4]
     assert lines[-1] == f"to continue: `mtcon-ray resume tiny-1 --root {sweep.parents[1]}`"
@@ -165,8 +164,7 @@ def test_best_is_the_full_budget_winner(invoke: Invoke, sweep: Path) -> None:
 def test_train_is_a_sweep_of_one_trial(invoke: Invoke, spec: Path, tmp_path: Path) -> None:
     trained = accepted("train", spec, "--root", tmp_path)
     assert "not all is in MLflow (tracking.offline is set)" in trained.stdout
-    folder = tmp_path / "sweeps" / "tiny-1"
-    checkpoint = folder / "checkpoints" / "trial-0000" / "model.pt"
+    checkpoint = tmp_path / "sweeps" / "tiny-1" / "checkpoints" / "trial-0000" / "model.pt"
     assert f"checkpoint: {checkpoint}" in trained.stdout
     assert "winner: trial-0000 (no searched fields)" in trained.stdout
     status = json.loads(invoke("status", "tiny-1", "--json").stdout)

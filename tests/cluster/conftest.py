@@ -53,11 +53,9 @@ def head_of(home: dict[str, str]) -> Iterator[Callable[[], str]]:
             "--dashboard-agent-listen-port", str(agent), "--temp-dir", str(folder),
             "--disable-usage-stats",
         ]  # fmt: skip
-        environment = {**home, "RAY_AUTH_MODE": "token"}
-        started.append(begin(command, folder / "head.log", env=environment))
+        started.append(begin(command, folder / "head.log", env={**home, "RAY_AUTH_MODE": "token"}))
         address = f"http://127.0.0.1:{dashboard}"
-        page = f"{address}/api/version"
-        wait_until(lambda: status_of(page) == 401, "head", process=started[-1])
+        wait_until(lambda: status_of(f"{address}/api/version") == 401, "head", process=started[-1])
         return address
 
     try:

@@ -82,8 +82,7 @@ class Nodes:
         made = Path(tempfile.mkdtemp(dir=self.folder))
         write_table(made, kind=["a", "b"])
         (made / "spec.yaml").write_text(yaml.safe_dump(spec))
-        copy = self.enter(name, "cp", "-r", f"{made}/.", str(self.data), log="copy.log")
-        assert copy.wait() == 0
+        assert self.enter(name, "cp", "-r", f"{made}/.", str(self.data), log="copy.log").wait() == 0
         shutil.rmtree(made)
 
 
@@ -143,8 +142,7 @@ def test_a_sweep_survives_head_and_disk(nodes: Nodes, bucket: ObjectStore, tmp_p
     driver.kill()
     for name in ("head-2", "three", "four"):
         nodes.start(name)
-    told = resumed(nodes, "head-2")
-    assert "decoding" not in told
+    assert "decoding" not in resumed(nodes, "head-2")
     assert_whole(fetched(URL, tmp_path, "a"), 3, EPOCHS)
     assert bucket.requests.count(("PUT", f"/photos/{images}")) == 1
 

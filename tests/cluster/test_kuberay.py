@@ -82,9 +82,8 @@ def test_versions_and_images_come_from_one_place() -> None:
     used = {c["image"] for pod in PODS.values() for c in pod["spec"]["containers"]}
     tags = {image["name"]: image["newTag"] for image in KUSTOMIZATION["images"]}
     compose = yaml.safe_load((REPOSITORY / "docker" / "compose.yaml").read_text("utf-8"))
-    postgres = compose["services"]["postgres"]["image"].partition(":")[2]
     ours = dict.fromkeys(("mtcon-ray-node", "mtcon-ray-mlflow"), mtcon_ray.__version__)
-    assert tags == {**ours, "postgres": postgres}
+    assert tags == {**ours, "postgres": compose["services"]["postgres"]["image"].partition(":")[2]}
     assert used == tags.keys()
 
 

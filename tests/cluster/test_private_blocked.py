@@ -42,8 +42,7 @@ def test_a_sweep_of_two_workers_uses_public_modules_alone(tmp_path: Path) -> Non
     names = f"SEEN, HOMES, INTERNAL = {str(seen)!r}, {PRIVATE_HOMES!r}, {INTERNAL!r}\n"
     (tmp_path / "site").mkdir()
     (tmp_path / "site" / "sitecustomize.py").write_text(names + SITE)
-    space = {"method.temperature": {"grid": [0.5]}}
-    search = {**specs.GRID, "space": space}
+    search = {**specs.GRID, "space": {"method.temperature": {"grid": [0.5]}}}
     spec = {**specs.TINY, "name": "public", "resources": {"workers": 2}, "search": search}
     (tmp_path / "spec.yaml").write_text(yaml.safe_dump(spec))
     path = os.pathsep.join([str(tmp_path / "site"), str(REPOSITORY)])

@@ -51,8 +51,7 @@ def test_the_raylet_is_told_agents_ports(tmp_path: Path, monkeypatch: pytest.Mon
     with monkeypatch.context() as patch:
         patch.setattr(services, "start_raylet", start_raylet)
         patch.delenv(ray_private.AGENT_VARIABLE, raising=False)
-        start = patient_start(time.monotonic() + 60, free_ports(), started)
-        with restored_environment(), start:
+        with restored_environment(), patient_start(time.monotonic() + 60, free_ports(), started):
             assert services.get_node_ip_address() == "127.0.0.1"
             services.start_raylet(str(tmp_path), "n1", metrics_agent_port=0)  # type: ignore[call-arg]
             assert os.environ[ray_private.AGENT_VARIABLE] == "60000"

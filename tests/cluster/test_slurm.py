@@ -131,8 +131,7 @@ def test_a_requeue_in_the_middle_of_a_trial(slurm: Slurm) -> None:
 
 
 def test_a_time_limit_that_is_reached(slurm: Slurm) -> None:
-    options = ["--time=2", "--signal=B:USR1@40"]
-    job = slurm.submit(options, epochs=3000, checkpoint_seconds=1)
+    job = slurm.submit(["--time=2", "--signal=B:USR1@40"], epochs=3000, checkpoint_seconds=1)
     wait_until(
         lambda: "Restarts=1" in slurm.call("scontrol", "show", "job", job), "another turn",
         told=lambda: slurm.log(job),

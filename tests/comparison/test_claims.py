@@ -65,8 +65,7 @@ def claim(better: str, than: str, label: str = "shape", margin: float = 0.0) -> 
 def test_a_cell_has_the_mean_over_seeds_with_its_interval(row: MakeRow) -> None:
     """An interval of one seed is marked; without predictions the cell has the mean alone."""
     rows = [row("A", [0.70, 0.72, 0.71]), row("B", [0.6]), row("C", [0.5, 0.5], stored=False)]
-    scores = some(rows[0].scores("test", "shape"))
-    value, low, high, _ = mean_interval(scores)
+    value, low, high, _ = mean_interval(some(rows[0].scores("test", "shape")))
     assert low < value < high
     assert value == pytest.approx(rows[0].reading("test", "shape").value)
     lines = markdown(rows).splitlines()

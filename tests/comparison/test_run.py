@@ -119,9 +119,8 @@ def test_a_tuned_system_resumes_at_the_stage_where_it_was(load: Load, tmp_path: 
     assert [t.params["train.lr"] for t in again.trials] == [0.1, 0.2]
     assert [(t.seed, t.last_epoch) for t in again.trials] == [(0, 2)] * 2
     assert [(t.seed, t.last_epoch) for t in final] == [(1, 2)]
-    winner = again.required_winner()
     spec = some(row.results).spec
-    assert spec.train.lr == winner.params["train.lr"]
+    assert spec.train.lr == again.required_winner().params["train.lr"]
     assert spec.views.crop_scale == (0.5, 1.0)
     assert final[0].seconds > 0
     assert "| A | 3 | 3 + 4 + 2 | " in (folder / "table.md").read_text()

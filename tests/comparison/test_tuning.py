@@ -183,8 +183,7 @@ def test_with_several_seeds_the_mean_decides(load: Load) -> None:
     trials = [trial(i, point(lr), *[v] * 4, seed=5 + i % 2) for (i, lr), v in values.items()]
     lost = trial(4, point(0.3), *[0.95] * 4)
     sweep = load("tune.repeats=2", **FEW).tuning["MTCon"].first
-    first = tuned(sweep, *trials, lost)
-    assert [p[LR] for p in best_points(first, 3)] == [0.2, 0.1, 0.3]
+    assert [p[LR] for p in best_points(tuned(sweep, *trials, lost), 3)] == [0.2, 0.1, 0.3]
 
 
 def test_the_best_are_trained_again_and_the_winner_finally(load: Load) -> None:
@@ -200,8 +199,7 @@ def test_the_best_are_trained_again_and_the_winner_finally(load: Load) -> None:
 
 
 def test_without_a_value_there_is_nothing_to_choose(load: Load) -> None:
-    comparison = load(**FEW)
-    tuning = comparison.tuning["MTCon"]
+    tuning = load(**FEW).tuning["MTCon"]
     failed = tuned(tuning.first, *TRIALS[3::2])
     with pytest.raises(MtconError, match="no trial of 'few-mtcon-tune' has a finite value"):
         again_spec(some(tuning.again), failed)

@@ -117,8 +117,7 @@ def test_an_error_of_the_disk_is_no_corrupt_image(
         rule = rf"cannot read the image .*7\.jpg: {os.strerror(number)}; repeat the command"
         with pytest.raises(ResourceError, match=rule):
             open_dataset(spec, view_size=16, store=tmp_path / "store")
-    found = open_dataset(spec, view_size=16, store=tmp_path / "store")
-    assert found.table.warnings == ()
+    assert open_dataset(spec, view_size=16, store=tmp_path / "store").table.warnings == ()
 
 
 def test_a_link_to_an_image_is_an_image(files: Any, tmp_path: Path) -> None:

@@ -71,8 +71,7 @@ def test_compiles_for_gpu(all_drawn: bool, tmp_path: Path, monkeypatch: pytest.M
     signature = {**types, **drawn, **dict.fromkeys(constants, "constexpr")}
     source = ASTSource(kernel, {n: signature[n] for n in kernel.arg_names}, constexprs=constants)
     options = {"num_warps": 8, "enable_fp_fusion": True}
-    compiled = triton.compile(source, target=GPUTarget("cuda", 80, 32), options=options)
-    assert compiled.asm["cubin"]
+    assert triton.compile(source, target=GPUTarget("cuda", 80, 32), options=options).asm["cubin"]
 
 
 def test_the_oldest_triton_can_read_it() -> None:

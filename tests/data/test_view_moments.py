@@ -83,8 +83,7 @@ def test_the_recipes_shown_are_those_of_the_papers(paper: str) -> None:
     """Each view of the recipe in docs/methods.md has the moments of the paper's transform."""
     text = (DOCS / "methods.md").read_text("utf-8").partition("## Published augmentations")[2]
     (found,) = re.findall(rf"^{paper} \(.*?```yaml\n(.*?)```", text, re.M | re.S)
-    shown = yaml.safe_load(found)["views"]
-    spec = ViewsSpec.model_validate({**shown, **PLAIN})
+    spec = ViewsSpec.model_validate({**yaml.safe_load(found)["views"], **PLAIN})
     parameters = draw_parameters(2 * DRAWS, SOURCE, spec, torch.Generator().manual_seed(12))
     ours_RK = moments(make_views(photographs(1), parameters, spec))
     for view, transform in enumerate(PAPERS[paper]):

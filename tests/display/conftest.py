@@ -70,9 +70,8 @@ def make_sweep(
     classes = {**{t: 4 + 3 * i for i, t in enumerate(tasks)}, **dict.fromkeys(held_out, 43)}
     majority = {**{t: 0.3 + 0.05 * i for i, t in enumerate(tasks)}, **dict.fromkeys(held_out, 0.12)}
     num_items = {"train": 4000, "val": 1000, "test": 1500}
-    kinds = dict.fromkeys(classes, "classes")
     sizes = {"classes": classes, "num_items": num_items, "repeats": repeats}
-    plan = plan_with(majority=majority, kinds=kinds, **sizes)
+    plan = plan_with(majority=majority, kinds=dict.fromkeys(classes, "classes"), **sizes)
     return SweepResults("shoes-temperature-1", folder, recorded(spec), plan, tuple(trials))
 
 

@@ -121,9 +121,8 @@ def test_each_searched_field_has_a_panel(sweep: MakeSweep, monkeypatch: pytest.M
 def test_a_curve_goes_on_after_an_epoch_without_a_finite_value(sweep: MakeSweep) -> None:
     results = sweep()
     reports = tuple((epoch, {OBJECTIVE: v}) for epoch, v in ((1, 0.5), (2, math.nan), (3, 0.6)))
-    trials = (replace(results.trials[0], reports=reports),)
     with patch("matplotlib.axes.Axes.plot") as plot:
-        epochs_figure(replace(results, trials=trials))
+        epochs_figure(replace(results, trials=(replace(results.trials[0], reports=reports),)))
     ((epochs, _),) = (call.args for call in plot.call_args_list)
     assert epochs[:2] == (1, 3)
     assert plot.call_args.kwargs["marker"] == ".", "a single epoch has no line"

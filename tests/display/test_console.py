@@ -180,8 +180,7 @@ def test_the_last_line_is_the_standing_and_leaves(clock: SimpleNamespace, tty: i
             console.on_note("the tracking server is away; events are kept")
     drawn = re.split(r"[\r\n]|\x1b\[2K", tty.getvalue())
     drawn = [re.sub(r"\x1b\[\S*?[A-Za-z]", "", line) for line in drawn]
-    lines = log.getvalue().splitlines()
-    assert [line for line in drawn if line.startswith("[")] == lines
+    assert [line for line in drawn if line.startswith("[")] == log.getvalue().splitlines()
     last = [line for line in drawn if line.startswith("shoes-1 ")]
     assert last[-1] == "shoes-1 · 0:40 · 3/3 done; best 0.540 (temperature=0.1)"
     assert max(map(len, last)) <= 60

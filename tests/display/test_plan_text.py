@@ -78,8 +78,7 @@ def test_a_shared_gpu_needs_mps_with_graphs(tmp_path: Path) -> None:
 )
 def test_counts_of_a_grid(tmp_path: Path, space: dict[str, list[Any]], raw: dict[str, Any]) -> None:
     grid = {path: {"grid": values} for path, values in space.items()}
-    search = {"sampler": "grid", "repeats": 2, "scheduler": "none"}
-    spec = searching(grid, search, **raw)
+    spec = searching(grid, {"sampler": "grid", "repeats": 2, "scheduler": "none"}, **raw)
     plan = plan_of(spec, tmp_path, TWO_CPUS)
     points = grid_points(spec.search.space)
     trials = [plan_of(spec.trial(point), tmp_path, TWO_CPUS) for point in points]
@@ -91,8 +90,7 @@ def test_counts_of_a_grid(tmp_path: Path, space: dict[str, list[Any]], raw: dict
 
 def test_sums_over_trials_of_different_epochs_are_bounds(tmp_path: Path) -> None:
     space = {"train.batch_size": {"int": [9, 16]}, "train.epochs": {"logint": [2, 10]}}
-    spec = searching(space, {"num_trials": 3, "scheduler": "asha"})
-    rows = rows_of(spec, tmp_path)
+    rows = rows_of(searching(space, {"num_trials": 3, "scheduler": "asha"}), tmp_path)
     assert rows["early stopping"] == "asha after epochs 3, 5 of 10"
     assert rows["epochs"] == "2 to 10 of 175 to 311 steps, 18 to 32 views a step"
     grid = searching({"train.epochs": {"grid": [1, 2, 100]}})
@@ -104,8 +102,7 @@ def test_sums_over_trials_of_different_epochs_are_bounds(tmp_path: Path) -> None
 def test_a_comparison_sums_what_searched_sizes_make_of_its_sweeps(tmp_path: Path) -> None:
     def shown(space: dict[str, Any], **search: Any) -> list[str]:
         plan = plan_of(searching(space, search), tmp_path, TWO_CPUS)
-        line = stage_lines([("a", "tune", plan)])[1]
-        return re.split(r"\s{2,}", line.strip())[2:]
+        return re.split(r"\s{2,}", stage_lines([("a", "tune", plan)])[1].strip())[2:]
 
     epochs, batches = {"train.epochs": {"grid": [1, 100]}}, {"train.batch_size": {"grid": [8, 600]}}
     assert shown(epochs, scheduler="none") == ["2", "at most 200", "2 x 1 to 100 epochs"]
@@ -117,9 +114,8 @@ def test_a_comparison_sums_what_searched_sizes_make_of_its_sweeps(tmp_path: Path
 def test_a_comparison_s_plan_says_what_its_claims_will_detect() -> None:
     def line(seeds: int, test: int, num_claims: int = 12) -> str:
         plan = plan_with(repeats=seeds, num_items={"train": 6432, "test": test})
-        stages = [(title, "seeds", plan) for title in "abc"]
         claims = [ClaimSpec(better="a", than="bc"[i % 2], label="shape") for i in range(num_claims)]
-        (found,) = power_lines(claims, stages)
+        (found,) = power_lines(claims, [(title, "seeds", plan) for title in "abc"])
         return found
 
     assert "a difference of 3.8 points of accuracy (12 claims, 3 seeds, 1,837 test" in line(3, 1837)

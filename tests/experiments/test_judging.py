@@ -54,9 +54,8 @@ def test_a_difference_too_small_to_detect(more: float, answer: str, tmp_path: Pa
 
 def test_few_seeds_are_not_judged(tmp_path: Path) -> None:
     where = setting(tmp_path, "smoke")
-    trained = all_trained(where, list(SCORES), SCORES)
     claims = [Claim(GOOD, POOR, "brand"), Claim(GOOD, FAILED, "brand")]
-    shown, failed = judge(where, trained, claims)
+    shown, failed = judge(where, all_trained(where, list(SCORES), SCORES), claims)
     assert shown.answer == "not judged at this budget"
     assert shown.ours.startswith("+30.00 [")
     assert failed.answer == "not testable here"

@@ -80,8 +80,7 @@ def test_a_table_is_made_and_made_again_without_training(tmp_path: Path) -> None
     table = pd.read_csv(folder / "mscon_table3" / "table.csv")
     assert table["ours"].notna().all()
     assert table["paper"].notna().sum() == 4
-    sweeps = {path.name for path in (tmp_path / "sweeps").iterdir()}
-    assert len(sweeps) == 6
+    assert len({path.name for path in (tmp_path / "sweeps").iterdir()}) == 6
     assert first.stdout.count("trial-0000 started") == 6
     again = run_python(*command, HOME=str(tmp_path))
     assert "started" not in again.stdout

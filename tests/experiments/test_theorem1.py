@@ -29,8 +29,7 @@ def test_risk_of_the_best_linear_predictor_is_that_of_a_regression() -> None:
 
     def regression(basis_DR: np.ndarray) -> float:
         h_NR = x_ND @ basis_DR
-        fit_R = np.linalg.lstsq(h_NR, y_N, rcond=None)[0]
-        return float(((y_N - h_NR @ fit_R) ** 2).mean())
+        return float(((y_N - h_NR @ np.linalg.lstsq(h_NR, y_N, rcond=None)[0]) ** 2).mean())
 
     expected = regression(learned_DR) - regression(sample.features_DR)
     found = spiked.excess_risk(learned_DR, sample.features_DR, target_R)
@@ -42,8 +41,7 @@ def test_risk_of_the_best_linear_predictor_is_that_of_a_regression() -> None:
 @pytest.fixture(scope="module")
 def table() -> pd.DataFrame:
     """The rows of all axes but tasks, of few draws."""
-    rows = [*theorem1._axis_rows(SEEDS), *theorem1._noisy_task_rows(SEEDS)]
-    return pd.DataFrame(rows)
+    return pd.DataFrame([*theorem1._axis_rows(SEEDS), *theorem1._noisy_task_rows(SEEDS)])
 
 
 def test_claims_hold_in_few_draws(table: pd.DataFrame) -> None:

@@ -73,5 +73,4 @@ def test_what_is_probed_is_embedded(
         found = model(torch.from_numpy(images))
     assert network.probed or width == (dim or network.encoder.width)
     torch.testing.assert_close(found["embedding"], expected, rtol=1e-5, atol=1e-5)
-    total = found["labels"]["a label"].sum(dim=1)
-    torch.testing.assert_close(total, torch.ones(6))
+    torch.testing.assert_close(found["labels"]["a label"].sum(dim=1), torch.ones(6))

@@ -86,8 +86,7 @@ def features_of(opened: Evaluation, images: np.ndarray) -> torch.Tensor:
 
 
 def assert_same(found: np.ndarray, expected: torch.Tensor) -> None:
-    largest = expected.abs().max().item()
-    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-5 * largest)
+    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-5 * expected.abs().max().item())
 
 
 def read_pt2(folder: Path, images: np.ndarray | Path, tmp_path: Path) -> Found:
@@ -127,8 +126,7 @@ def read_about(path: Path) -> dict[str, Any]:
     (code,) = (block for block in blocks_of_page() if file in block and "about" in block)
     names: dict[str, Any] = {}
     exec(code.replace(file.strip('"'), str(path)), names)
-    found = names["about"]
-    return {part: json.loads(found[part]) for part in ("labels", "preprocessing")}
+    return {part: json.loads(names["about"][part]) for part in ("labels", "preprocessing")}
 
 
 @pytest.mark.slow
@@ -205,8 +203,7 @@ def test_a_folder_names_contents_not_maker(root: Path, opened: Evaluation, expor
 def test_an_export_is_a_start_for_another_training(root: Path, exported: Path) -> None:
     network = load_network(root / MODEL)[1]
     for weights in (exported / "weights.safetensors", root / MODEL):
-        encoder = Small(Small.Spec(width=4, weights=str(weights)))
-        for key, value in encoder.state_dict().items():
+        for key, value in Small(Small.Spec(width=4, weights=str(weights))).state_dict().items():
             assert torch.equal(value, network.encoder.state_dict()[key]), (weights, key)
 
 

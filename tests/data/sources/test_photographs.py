@@ -85,8 +85,7 @@ def test_medic_has_four_labels_in_the_published_splits(tmp_path: Path) -> None:
     # The authors' code reads data/train.tsv, data/dev.tsv and data/test.tsv.
     for split in trees.DISASTERS:
         (tmp_path / f"MEDIC_{split}.tsv").rename(tmp_path / "data" / f"{split}.tsv")
-    again = labels_of("medic", tmp_path).labels["informative"]
-    assert (again == table.labels["informative"]).all()
+    assert (labels_of("medic", tmp_path).labels["informative"] == table.labels["informative"]).all()
 
 
 def test_a_truncated_jpeg_is_used_with_grey_for_the_rest(tmp_path: Path) -> None:

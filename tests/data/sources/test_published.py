@@ -114,8 +114,7 @@ def test_size_encoder_and_batch_are_those_of_the_paper(kind: str) -> None:
     part = parse_spec({**data, "model": {"encoder": {"weights": None}}}).model.encoder
     assert part.name == RECIPES[kind]["model.encoder"]["name"]
     assert part.model_dump()["weights"] is None
-    whole = with_values(parse_spec(data), RECIPES[kind])
-    assert whole.views.size == PAPERS[kind][0]
+    assert with_values(parse_spec(data), RECIPES[kind]).views.size == PAPERS[kind][0]
 
 
 def test_a_field_that_is_given_stays_and_the_others_are_the_papers() -> None:

@@ -68,8 +68,7 @@ def test_a_change_of_the_drawing_is_a_new_version(monkeypatch: pytest.MonkeyPatc
     image stores made before the change would be used.
     """
     monkeypatch.setattr(synthetic_images, "OCCLUSION", 1.0)
-    scene = SCENE | {"texture": "checks"}
-    picture = draw(scene, 32, [0, 0, 0])
+    picture = draw(SCENE | {"texture": "checks"}, 32, [0, 0, 0])
     blocks = picture.reshape(4, 8, 4, 8, 3).mean(axis=(1, 3, 4))
     expected = [[38, 62, 53, 52], [49, 85, 55, 38], [114, 112, 57, 26], [54, 49, 58, 20]]
     assert np.abs(blocks - expected).max() < 3
@@ -78,8 +77,7 @@ def test_a_change_of_the_drawing_is_a_new_version(monkeypatch: pytest.MonkeyPatc
 
 def test_attributes_follow_from_factors_and_size() -> None:
     factors = ["shape", "colour", "texture", "tilt"]
-    spec = {"tasks": ["attributes"], "held_out": factors, "num_items": 500}
-    table = drawn(**spec).read_labels()
+    table = drawn(tasks=["attributes"], held_out=factors, num_items=500).read_labels()
     assert (table.kind_of("attributes"), table.kind_of("shape")) == ("set", "classes")
     names = table.multi_hot_names["attributes"]
     named = dict(zip(names, table.multi_hot["attributes"].T, strict=True))

@@ -21,8 +21,7 @@ def test_columns_of_label_sets_are_kept(files: Any) -> None:
     files.frame["shiny"] = ["1", "False", ""] + ["0"] * 17
     files.frame["soft"] = ["0"] * 19 + ["1"]
     files.frame["tags"] = ["red|new", "", "new", "red", "|", " "] + ["red"] * 14
-    sets = {"looks": ["shiny", "soft"], "tags": "tags"}
-    table = labels_of(files.spec(multi_hot=sets))
+    table = labels_of(files.spec(multi_hot={"looks": ["shiny", "soft"], "tags": "tags"}))
     assert table.multi_hot["looks"][:3].tolist() == [[1, 0], [0, 0], [255, 0]]
     assert table.multi_hot["looks"][19].tolist() == [0, 1]
     assert table.multi_hot["tags"][:4].tolist() == [[1, 1], [255, 255], [1, 0], [0, 1]]

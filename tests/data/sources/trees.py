@@ -164,8 +164,7 @@ def pixels(side: int, level: int) -> np.ndarray:
 
 def picture(side: int, level: int, by_columns: bool) -> bytes:
     """Returns the planes of `pixels`."""
-    axes = (2, 1, 0) if by_columns else (2, 0, 1)
-    return pixels(side, level).transpose(axes).tobytes()
+    return pixels(side, level).transpose((2, 1, 0) if by_columns else (2, 0, 1)).tobytes()
 
 
 def cifar10(root: Path, monkeypatch: pytest.MonkeyPatch, per_file: int = 20) -> Path:

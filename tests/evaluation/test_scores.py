@@ -103,5 +103,4 @@ def test_resamples_are_whole_follow_a_seed_and_fit_memory(monkeypatch: pytest.Mo
     assert torch.equal(counts[:, :128], first)
     assert not torch.equal(first, next(resampled_counts(50, 200, seed=1)))
     monkeypatch.setattr("mtcon_ray.evaluation.scores.MOST_COUNTS", 50 * 80)
-    portions = list(resampled_counts(50, 200, seed=0))
-    assert [portion.shape[1] for portion in portions] == [80, 80, 40]
+    assert [part.shape[1] for part in resampled_counts(50, 200, seed=0)] == [80, 80, 40]

@@ -39,8 +39,7 @@ def test_barlow_twins_has_the_values_of_case_d() -> None:
 def test_simsiam_has_the_value_of_case_d() -> None:
     h, g = raw("H"), raw("G")
     prediction, projection = torch.stack([h, g.flip(0)], dim=1), torch.stack([h.flip(0), g], dim=1)
-    loss = simsiam(prediction, projection)
-    assert loss.item() == pytest.approx(VALUES["D_simsiam"], rel=1e-6)
+    assert simsiam(prediction, projection).item() == pytest.approx(VALUES["D_simsiam"], rel=1e-6)
 
 
 @repeatedly
@@ -71,8 +70,7 @@ def test_barlow_twins_is_its_equation(B: int, V: int, D: int, seed: int) -> None
 
 def test_targets_get_no_gradient() -> None:
     query, key, queue = (random_rows(4, 2, 3, seed=s).requires_grad_() for s in range(3))
-    loss = moco(query, key, queue[:, 0], temperature=0.1) + simsiam(query, key)
-    loss.backward()
+    (moco(query, key, queue[:, 0], temperature=0.1) + simsiam(query, key)).backward()
     assert query.grad is not None
     assert key.grad is None
     assert queue.grad is None

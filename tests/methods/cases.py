@@ -48,13 +48,12 @@ def class_of(name: str) -> type[Method]:
 
 def make_spec(name: str, *, steps: int = 10, **method: Any) -> RunSpec:
     """Returns the spec of two epochs of `steps` steps on synthetic images of 16 x 16 pixels."""
-    variant = VARIANTS.get(name, {"name": name})
     fields = class_of(name).Spec.model_fields.items()
     required = {key: REQUIRED[key] for key, field in fields if field.is_required()}
     small = {key: SMALL[key] for key, _ in fields if key in SMALL}
     if "num_triplets" in class_of(name).Spec.model_fields:
         small["num_triplets"] = BATCH_SIZE * steps
-    section = {**required, **small, **variant, **method}
+    section = {**required, **small, **VARIANTS.get(name, {"name": name}), **method}
     return spec_of(section, steps=steps, tasks=TASKS_OF.get(name, TASKS))
 
 

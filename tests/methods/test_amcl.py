@@ -98,6 +98,5 @@ def test_one_negative_per_anchor_is_warned_of() -> None:
 
 
 def test_a_plan_shows_the_warning(tmp_path: Path) -> None:
-    cluster = ClusterView("here", (NodeKind("node", 2, 0, 1),))
-    plan = plan_of(make_spec("amcl"), tmp_path, cluster)
+    plan = plan_of(make_spec("amcl"), tmp_path, ClusterView("here", (NodeKind("node", 2, 0, 1),)))
     assert any("method.top_k" in warning for warning in plan.warnings)

@@ -124,8 +124,7 @@ def test_golden_losses(name: str, run: Trainer, request: pytest.FixtureRequest) 
     if request.config.getoption("--write-golden"):
         file.write_text(json.dumps([float(f"{value:.7g}") for value in curve]) + "\n")
     assert file.exists(), f"write it by `python -m pytest tests/methods --write-golden -k {name}`"
-    known = json.loads(file.read_text())
-    assert curve == pytest.approx(known, rel=1e-4, abs=1e-5)
+    assert curve == pytest.approx(json.loads(file.read_text()), rel=1e-4, abs=1e-5)
 
 
 @pytest.mark.slow

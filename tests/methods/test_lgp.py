@@ -22,8 +22,7 @@ from tests.training.learners import snapshot
 def make(depth: int = 3, **fields: Any) -> tuple[LGP, Network]:
     torch.manual_seed(0)
     method = LGP(LGP.Spec(**fields), problem("a", encoder="vit"))
-    encoder = ViT(ViT.Spec(patch=4, width=16, depth=depth, heads=2))
-    return method, method.make_network(encoder)
+    return method, method.make_network(ViT(ViT.Spec(patch=4, width=16, depth=depth, heads=2)))
 
 
 def images() -> Tensor:

@@ -25,8 +25,7 @@ def rows_and_batch() -> tuple[dict[str, Tensor], Batch]:
 def test_has_the_values_of_case_c() -> None:
     spec = MultiSupCon.Spec(temperature=0.5, threshold=0.3)
     losses = MultiSupCon(spec, sets_problem("looks"))(*rows_and_batch()).losses
-    expected = VALUES["C_tau0.5_c0.3"]["mean"]
-    assert losses["looks"].item() == pytest.approx(expected, rel=1e-6)
+    assert losses["looks"].item() == pytest.approx(VALUES["C_tau0.5_c0.3"]["mean"], rel=1e-6)
 
 
 def test_its_head_is_the_only_set_or_the_one_it_names() -> None:
@@ -42,8 +41,7 @@ def test_the_classes_of_all_tasks_may_be_the_set() -> None:
     sets = [[1, 0, 0, 0, 1], [1, 0, 0, 1, 0], [0, 1, 0, 1, 0], [1, 0, 255, 255, 255]]
     z_by_head, as_sets = rows_and_batch()
     as_sets.label_sets["looks"][:, :5], as_sets.label_sets["looks"][:, 5] = torch.tensor(sets), 0
-    spec = MultiSupCon.Spec(sets_from="classes", threshold=0.3)
-    method = MultiSupCon(spec, classes)
+    method = MultiSupCon(MultiSupCon.Spec(sets_from="classes", threshold=0.3), classes)
     assert method.heads == ("classes",)
     found = method({"classes": z_by_head["looks"]}, Batch(labels, num_items=4)).losses["classes"]
     plain = MultiSupCon(MultiSupCon.Spec(threshold=0.3), sets_problem("looks"))

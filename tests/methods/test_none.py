@@ -19,9 +19,8 @@ ENCODERS: tuple[dict[str, Any], ...] = ({"name": "handcrafted"}, {"name": "small
 def make_spec(encoder: dict[str, Any], **sections: Any) -> RunSpec:
     data = {"kind": "synthetic", "num_items": 230, "tasks": ["shape"], "held_out": ["mark"]}
     train, evaluate = {"epochs": 12, "batch_size": 16}, {"every": 4, "bootstrap": 10}
-    own = {"data": data, "train": train, "evaluate": evaluate}
     fixed = {**specs.TINY, "name": "baseline", "method": "none", "model": {"encoder": encoder}}
-    return parse_spec({**fixed, **own, **sections})
+    return parse_spec({**fixed, "data": data, "train": train, "evaluate": evaluate, **sections})
 
 
 def test_epochs_count_as_one() -> None:

@@ -32,8 +32,7 @@ def updated(case: str, ranks: Ranks) -> dict[str, Tensor]:
     if case in WHOLE:
         encoder = RESNET if case == "resnet" else {"name": "small", "width": 4}
         return two_updates(ranks, WHOLE[case], encoder)
-    chunk_size = None if ranks == ALONE else 3
-    return two_updates(ranks, CHUNKED[case], VIT, "local", chunk_size)
+    return two_updates(ranks, CHUNKED[case], VIT, "local", None if ranks == ALONE else 3)
 
 
 def all_updates(ranks: Ranks) -> dict[str, dict[str, Tensor]]:

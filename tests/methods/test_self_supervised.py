@@ -49,5 +49,4 @@ def test_the_network_of_simsiam_has_heads_of_the_spec_s_widths() -> None:
         assert isinstance(head, SimSiamHead)
         linear = [m.out_features for m in head.modules() if isinstance(m, nn.Linear)]
         assert linear == [7, 7, 6, 3, 6]
-    rows = network(torch.randn(4, 3, 16, 16))
-    assert [z.shape for z in rows.values()] == [(4, 12)] * 2
+    assert [z.shape for z in network(torch.randn(4, 3, 16, 16)).values()] == [(4, 12)] * 2

@@ -22,8 +22,7 @@ LABELS = {"shape": [0, 1, 1, 2], "colour": [0, 1, 1, 1]}
 
 
 def method_of(**fields: Any) -> XEnt:
-    made = problem(*TASKS, sizes={"shape": 3, "colour": 2})
-    return XEnt(XEnt.Spec.model_validate(fields), made)
+    return XEnt(XEnt.Spec.model_validate(fields), problem(*TASKS, sizes={"shape": 3, "colour": 2}))
 
 
 def test_values_of_case_g() -> None:
@@ -65,6 +64,5 @@ def test_tasks_that_it_cannot_train_on_are_refused() -> None:
 def test_a_hidden_layer_ends_in_an_embedding_as_wide_as_a_projection_head() -> None:
     method = method_of(head="hidden")
     head = method.make_head("shape", 16)
-    embedding_ND = head[0](torch.ones(4, 16))  # type: ignore[index]
-    assert embedding_ND.shape == (4, method.problem.head_dim)
+    assert head[0](torch.ones(4, 16)).shape == (4, method.problem.head_dim)  # type: ignore[index]
     assert head(torch.ones(4, 16)).shape == (4, 3)

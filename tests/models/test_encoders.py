@@ -70,8 +70,7 @@ def test_a_seed_keeps_its_weights(fields: dict[str, Any], first: float, last: fl
 def test_three_stages_are_those_of_the_whole_network(tmp_path: Path) -> None:
     theirs = resnet18(weights=None).eval()
     torch.save(theirs.state_dict(), tmp_path / "weights.pt")
-    spec = ResNet18.Spec(stages=3, weights=str(tmp_path / "weights.pt"))
-    ours = ResNet18(spec).eval()
+    ours = ResNet18(ResNet18.Spec(stages=3, weights=str(tmp_path / "weights.pt"))).eval()
     maps: list[Tensor] = []
     theirs.layer3.register_forward_hook(lambda _, __, h: maps.append(h))
     theirs(images(112))  # a map of 7 x 7
@@ -83,9 +82,8 @@ def test_three_stages_are_those_of_the_whole_network(tmp_path: Path) -> None:
 def test_imagenet_weights_without_network_say_what_to_do(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    offline = Mock(side_effect=URLError("no route to host"))
     monkeypatch.setenv("TORCH_HOME", str(tmp_path))
-    monkeypatch.setattr("torch.hub.urlopen", offline)
+    monkeypatch.setattr("torch.hub.urlopen", Mock(side_effect=URLError("no route to host")))
     spec = ResNet18.Spec(weights="imagenet")
     store = tmp_path / "store"
     for ask in (lambda: fetch_weights(spec, store), lambda: ResNet18(spec)):

@@ -8,8 +8,7 @@ from mtcon_ray.models.encoders.handcrafted import BRIGHTEST, DARKEST, Handcrafte
 
 def stripes(*, along: int) -> Tensor:
     """Returns an image [1, 3, 24, 24] of bright and dark stripes; `along` is 1 for x, 0 for y."""
-    wave_S = torch.sin(torch.arange(24) * 0.8)
-    image_SS = wave_S[None].expand(24, 24)
+    image_SS = torch.sin(torch.arange(24) * 0.8)[None].expand(24, 24)
     return (image_SS if along == 1 else image_SS.T).expand(1, 3, 24, 24)
 
 

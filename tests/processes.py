@@ -47,8 +47,7 @@ def run_python(
 
 def run_program(code: str, folder: Path) -> subprocess.CompletedProcess[str]:
     """Runs code as the main program of a file in a folder, which Ray's processes can import."""
-    guarded = f"if __name__ == '__main__':\n{indent(code, '    ')}"
-    (folder / "program.py").write_text(guarded)
+    (folder / "program.py").write_text(f"if __name__ == '__main__':\n{indent(code, '    ')}")
     return run_python("program.py", cwd=folder, HOME=str(folder), MPLBACKEND="agg")
 
 

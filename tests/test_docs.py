@@ -57,7 +57,6 @@ def test_every_encoder_shown_is_valid() -> None:
 
 
 def test_the_losses_shown_run() -> None:
-    code = METHODS_TEXT.split("```python\n")[1].split("```")[0]
     names: dict[str, Any] = {
         **{name: F.normalize(torch.randn(4, 2, 3), dim=2) for name in ("z", "z1", "z2")},
         "labels": torch.tensor([0, 0, 1, -1]),
@@ -65,7 +64,7 @@ def test_the_losses_shown_run() -> None:
         "labels_by_task": {t: torch.tensor([0, 0, 1, -1]) for t in ("category", "colour")},
         "s": {t: torch.tensor(0.1) for t in ("category", "colour")},
     }
-    exec(code, names)
+    exec(METHODS_TEXT.split("```python\n")[1].split("```")[0], names)
     assert names["loss"].isfinite()
 
 

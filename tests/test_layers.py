@@ -77,9 +77,8 @@ def private_uses(source: str) -> Iterator[str]:
 
     A private attribute counts as a module's own if the module defines that name anywhere.
     """
-    tree = ast.parse(source)
     own = set(re.findall(r"(?:def |self\.|^)(_\w+)", source, re.M))
-    for node in ast.walk(tree):
+    for node in ast.walk(ast.parse(source)):
         match node:
             case ast.ImportFrom(module=str(module), names=names):
                 full = [f"{module}.{alias.name}" for alias in names]
@@ -102,13 +101,12 @@ def private_uses(source: str) -> Iterator[str]:
 
 def violations(source: str, module: str) -> list[str]:
     """Returns the violations of a module's imports, with their lines."""
-    tree = ast.parse(source)
     home = unit(module)
     if home and home not in LEVEL:
         return [f"{module} has no layer: give {home!r} a row in tests/test_layers.py"]
     level = LEVEL.get(home, -1)
     found = []
-    for line, name in imports(tree):
+    for line, name in imports(ast.parse(source)):
         top = name.split(".")[0]
         if home not in HOMES_OF.get(top, (home,)):
             found.append(f"{module}:{line} imports {top}, which only {HOMES_OF[top]} may")

@@ -32,8 +32,7 @@ def repository_files() -> list[Path]:
     )  # fmt: skip
     if listed.returncode:
         pytest.skip("not a git checkout: which files are the project's is unknown")
-    paths = [REPOSITORY / line for line in listed.stdout.splitlines()]
-    return [p for p in paths if p.is_file()]
+    return [p for p in map(REPOSITORY.joinpath, listed.stdout.splitlines()) if p.is_file()]
 
 
 def test_no_source_file_is_long() -> None:

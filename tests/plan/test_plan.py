@@ -53,8 +53,7 @@ def test_counts_are_exact() -> None:
     assert (plan.scheduler, plan.rung_epochs) == ("asha", (1, 2))
     assert plan.concurrency == 2
     assert plan.device_hours is None
-    heads = projections(spec.data.tasks, dim=spec.model.head_dim)
-    network = build_network(spec.model, heads, 0)
+    network = build_network(spec.model, projections(spec.data.tasks, dim=spec.model.head_dim), 0)
     assert plan.parameters == sum(p.numel() for p in network.parameters())
 
 
@@ -117,8 +116,7 @@ def test_early_stopping_that_is_known_shortens_the_hours() -> None:
     training = plan.images_per_trial / 100 + 9 * 7
     assert plan.device_hours == pytest.approx((training * 45 / 9 + 9 * 40) / 3600)
     assert plan.wall_hours == pytest.approx(5 * (training * 45 / 81 + 40) / 3600)
-    many = ClusterView("here", (NodeKind("node", 9, 0, 1),))
-    plan = plan_on(spec, many, rates=RATES)
+    plan = plan_on(spec, ClusterView("here", (NodeKind("node", 9, 0, 1),)), rates=RATES)
     assert plan.wall_hours == pytest.approx((training + 40) / 3600), "one trains to its end"
 
 

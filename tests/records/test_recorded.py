@@ -29,8 +29,7 @@ def test_kinds_that_only_a_plugin_knows_have_the_common_fields(spec: RunSpec) ->
     # The plan knows that its labels are sets, and the sections agreed when the sweep began.
     sets = parse_recorded({**raw, "method": {"name": "multisupcon"}})
     kinds = {"suit": "set", "rank": "classes"}
-    results = SweepResults("x", Path("x"), sets, plan_with(kinds=kinds), ())
-    assert results.labels.kinds == kinds
+    assert SweepResults("x", Path("x"), sets, plan_with(kinds=kinds), ()).labels.kinds == kinds
 
 
 @pytest.mark.parametrize(

@@ -160,8 +160,7 @@ def test_the_next_driver_continues_the_log_without_the_disk(drive: Drive, tmp_pa
     first.close()
     assert there() == before
     shutil.rmtree(tmp_path / "one")
-    folder = find_sweep(root_of(tmp_path, "one"), "a")
-    assert event_file(folder).read_bytes() == before
+    assert event_file(find_sweep(root_of(tmp_path, "one"), "a")).read_bytes() == before
     second = drive()
     assert second.claim.number == 2
     log = second.open_log()

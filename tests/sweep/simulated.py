@@ -30,8 +30,7 @@ def some_spec(epochs: int = 4, changes: dict[str, Any] | None = None, **search: 
 
 def value(params: dict[str, Any], epoch: int) -> float:
     """Returns an objective that rises with the epochs and has its best temperature at 0.25."""
-    temperature = float(params.get("method.temperature", 0.25))
-    return 0.9 - abs(temperature - 0.25) - 0.5 / (epoch + 1)
+    return 0.9 - abs(float(params.get("method.temperature", 0.25)) - 0.25) - 0.5 / (epoch + 1)
 
 
 class Simulation:

@@ -64,8 +64,7 @@ def test_a_trial_without_events_is_not_waited_for(tmp_path: Path) -> None:
 
 def test_records_precede_their_effects(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The driver is killed before and after each write and each removal."""
-    grid = {"method.temperature": {"grid": [0.2, 0.1]}}
-    spec = some_spec(2, space=grid, scheduler=ASHA)
+    spec = some_spec(2, space={"method.temperature": {"grid": [0.2, 0.1]}}, scheduler=ASHA)
     expected = outcomes(Simulation(tmp_path / "whole", spec).run())
     assert [status for _, _, status, *_ in expected] == [Status.FINISHED, Status.PRUNED]
     point, removed = Mock(), list[str]()
@@ -184,8 +183,7 @@ def test_a_failed_trial_is_trained_again_only_if_asked_for(tmp_path: Path) -> No
     driver.ended(some(driver.next()).trial, Status.FAILED, "Diverged: the loss is nan")
     assert driver.is_over
     assert not simulation.run().winner
-    results = simulation.run(retry_failed=True)
-    assert [trial.status for trial in results.trials] == [Status.FINISHED]
+    assert [trial.status for trial in simulation.run(retry_failed=True).trials] == [Status.FINISHED]
     assert simulation.suggested == ["trial-0000"]
 
 

@@ -33,8 +33,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
 
 
 def result(name: str, epoch: int, **fields: Any) -> dict[str, Any]:
-    told = {"lines": [line(name, epoch, 0.5)], "outcome": Status.RUNNING, "done": False}
-    return told | fields
+    return {"lines": [line(name, epoch, 0.5)], "outcome": Status.RUNNING, "done": False, **fields}
 
 
 def test_trials_are_trained_in_turn_and_each_report_is_durable_at_once(run: Run) -> None:

@@ -140,8 +140,7 @@ def test_a_loss_is_told_by_its_last_error(tmp_path: Path, monkeypatch: pytest.Mo
     assert sweep.watch.loss_of("trial-0000", {}) == ("KeyError: 'colour'", False)
     monkeypatch.setattr(Trial, "pickled_error_file", str(file))
     for preempted in (False, True):
-        error = RayActorError(error_msg="gone", preempted=preempted)
-        file.write_bytes(cloudpickle.dumps(error))
+        file.write_bytes(cloudpickle.dumps(RayActorError(error_msg="gone", preempted=preempted)))
         assert sweep.watch.loss_of("trial-0000", {}) == ("KeyError: 'colour'", preempted)
     result = {"lost": "worker 1: gone", "preempted": True}
     assert sweep.watch.loss_of("trial-0000", result) == ("worker 1: gone", True)

@@ -64,8 +64,7 @@ BEST = [trial(number, 0.90, configuration=1) for number in (2, 3, 4)]
 def test_only_ended_trials_that_cannot_win_are_removable(
     repeats: int, trials: list[TrialResult], keep: int, winner: int, expected: list[int]
 ) -> None:
-    space = {"train.lr": {"uniform": [0.1, 1]}}
-    search = {"space": space, "num_trials": 20, "repeats": repeats}
+    search = {"space": {"train.lr": {"uniform": [0.1, 1]}}, "num_trials": 20, "repeats": repeats}
     spec = parse_spec({"name": "x", "train": {"epochs": 2}, "search": search})
     results = results_of(spec, *trials)
     assert results.required_winner().number == winner

@@ -46,8 +46,7 @@ def test_decisions_are_those_of_ray_tunes_asha(reduction: float) -> None:
         tune.on_trial_add(None, trial)  # type: ignore[arg-type]
         for epoch in range(2, 20, 2):
             value = ((number * 7919 + 7 * epoch) % 31) / 31
-            result = {"t": 5 * epoch, "m": value}
-            answer = tune.on_trial_result(None, trial, result)  # type: ignore[arg-type]
+            answer = tune.on_trial_result(None, trial, {"t": 5 * epoch, "m": value})  # type: ignore[arg-type]
             assert own.stops(trial.trial_id, epoch / 20, value) == (answer == TrialScheduler.STOP)
             if answer == TrialScheduler.STOP:
                 stopped += 1
@@ -80,8 +79,7 @@ def test_a_stopping_rule_sees_its_trial_and_all_others() -> None:
 def test_a_scheduler_that_stops_nothing_is_refused_by_the_plan() -> None:
     search = SearchSpec().model_copy(update={"scheduler": Falling.Spec()})
     refused = pytest.raises(SpecError, match="or a StoppingRule, got 'falling'")
-    idle = type("Idle", (), {"Spec": Falling.Spec})
-    with registered(schedulers.SCHEDULERS, idle), refused:
+    with registered(schedulers.SCHEDULERS, type("Idle", (), {"Spec": Falling.Spec})), refused:
         preview(search, 0)
 
 

@@ -45,8 +45,7 @@ def test_nothing_is_lost_if_the_store_fails_for_a_while(
         for number in range(ROUNDS):
             name = f"round-{number}"
             sweep = driver(tmp_path / "home", "sweep", str(path), "--name", name, "--here")
-            log = f"{name}/log/"
-            wait_until(partial(requested, store, log), "the first trial", process=sweep)
+            wait_until(partial(requested, store, f"{name}/log/"), "the first trial", process=sweep)
             time.sleep(8 * rng.random())
             store.fault = lambda method, path: fault if method == "PUT" or fault != "cut" else None
             time.sleep(seconds)

@@ -52,10 +52,9 @@ def write_sweep(folder: Path) -> None:
         trial = record.start(f"trial-{number:04d}", point, number, 0)
         place = checkpoint_folder(folder, trial.name)
         place.mkdir(parents=True)
-        own = spec.trial(trial.params)
         values = [value(number, epoch) for epoch in range(1, length + 1)]
         record.report(trial, lines(trial.name, *values))
-        save_model(place, own, length, value(number, length), "model.pt")
+        save_model(place, spec.trial(trial.params), length, value(number, length), "model.pt")
         if outcome is Status.FINISHED:
             save_predictions(place / "predictions.npz", DATA, {})
         if outcome is Status.INTERRUPTED:

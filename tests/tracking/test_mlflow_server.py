@@ -92,9 +92,8 @@ def test_only_characters_of_a_uri_are_quoted(name: str, database: str) -> None:
     assert server.own_database(root) == server.tracking_uri(None, root) == database
     assert server.artifact_location(database, ROOT) == "file:///data/mtcon/mlartifacts"
     assert server.artifact_location("https://h", ROOT) is None
-    command = server.sync_command(root / "sweeps" / "shoes-1")
     words = ["audit", "shoes-1", "--repair", "--root", str(root)]
-    assert shlex.split(command.strip("`"))[1:] == words
+    assert shlex.split(server.sync_command(root / "sweeps" / "shoes-1").strip("`"))[1:] == words
 
 
 @pytest.mark.parametrize(

@@ -32,7 +32,7 @@ class Verdict:
     `paper` and `ours` are its differences as text, with units. `p` belongs to the deciding test,
     corrected by Holm. `detectable` is the difference with 80 % power in this test, as text. `why`
     has the reason for an answer without a difference. `label` is the label for readers, or "".
-    `note` marks a system that learned nothing.
+    `note` marks a system that learned nothing, and views that change colours.
     """
 
     claim: str

@@ -32,16 +32,22 @@ def powered(answer: Answer, smallest: float | None, printed: float | None) -> An
 
 
 def comparable(
-    setting: Setting, answer: Answer, *, is_held_out: bool, has_classes: bool = True
+    setting: Setting,
+    answer: Answer,
+    *,
+    is_held_out: bool,
+    has_classes: bool = True,
+    has_views: bool = True,
 ) -> Answer:
-    """Returns the answer, or a note if other networks or labels than the paper's may explain it.
+    """Returns the answer, or a note if other networks, labels or views may explain it.
 
     The papers' claims about held-out labels concern networks started from ImageNet. They ask how
     much of ImageNet's features training keeps, which a random start cannot answer. Learned weights
-    are about the inverse of a task's loss, which grows with the number of its classes.
+    are about the inverse of a task's loss, which grows with the number of its classes. `has_views`
+    is False if the views of one system alone hide the label.
     """
     is_decided = answer in ("holds", "does not hold", "undecided", "cannot be decided here")
-    is_asked = has_classes and (setting.budget.is_pretrained or not is_held_out)
+    is_asked = has_classes and has_views and (setting.budget.is_pretrained or not is_held_out)
     return answer if is_asked or not is_decided else "not comparable"
 
 
@@ -54,6 +60,16 @@ def below_untrained(trained: Mapping[Cell, Trained], claim: Claim) -> str:
         return ""
     name = trained[claim.than].name_label(claim.label)
     return f"{claim.than.title} is below the untrained encoder in {name}"
+
+
+def hidden_colours(trained: Mapping[Cell, Trained], claim: Claim) -> str:
+    """Returns a note if the label is a colour, and only one system's views keep it, else ""."""
+    source, systems = trained[claim.better].source, (claim.better, claim.than)
+    strong = [cell for cell in systems if cell.is_self_supervised]
+    if source is None or source.choice != "photos" or len(strong) != 1:
+        return ""
+    has_colours = source.columns[claim.label] == "colour"
+    return f"the views of {strong[0].title} change colours" if has_colours else ""
 
 
 def judge(
@@ -86,6 +102,7 @@ def judge(
             setting,
             powered(answer, smallest, printed),
             is_held_out=claim.label in claim.better.held_out_labels,
+            has_views=not (hidden := hidden_colours(trained, claim)),
         )
         verdicts.append(
             Verdict(
@@ -97,7 +114,7 @@ def judge(
                 source.name_label(claim.label) if source else claim.label,
                 p,
                 in_points(smallest),
-                note=below_untrained(trained, claim),
+                note="; ".join(filter(None, [below_untrained(trained, claim), hidden])),
             )
         )
     return verdicts

@@ -122,7 +122,8 @@ def _answers(verdicts: Sequence[Verdict]) -> str:
         counts = _counts(verdicts, author)
         texts = [f"{answer}: {counts[answer]}" for answer in ANSWERS if counts[answer]]
         shown += [heading + "; ".join(texts) + "."] if texts else []
-    weak = sum(v.answer == "holds" and bool(v.note) for v in verdicts if v.author == "paper")
+    held = (v for v in verdicts if v.author == "paper" and v.answer == "holds")
+    weak = sum("untrained encoder" in v.note for v in held)
     if weak:
         shown.insert(1, f"{weak} that hold are over a system below the untrained encoder.")
     return " ".join(shown)

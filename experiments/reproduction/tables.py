@@ -19,7 +19,7 @@ from experiments.reproduction.experiment import (
     Trained,
     described,
 )
-from experiments.reproduction.judging import below_untrained, judge, percent
+from experiments.reproduction.judging import below_untrained, hidden_colours, judge, percent
 from experiments.reproduction.paper import PaperValue, values_of
 from experiments.reproduction.trends import decided, difference_of, differences_tested, mean_of
 from mtcon_ray.base import metrics
@@ -58,8 +58,8 @@ IN_DOMAIN: Mapping[str, tuple[str, ...]] = {
 NOTES = (
     "Ours: linear probes on the frozen encoder, converged logistic regression whose penalty is "
     "chosen on the validation split, scored on the test split; the mean over seeds in percent. "
-    "Deviations: the paper's as printed, ours of resamples of the test items (mean over "
-    "seeds), and of the seeds.",
+    "Deviations: the paper's as printed, ours of resamples of single test items (mean over "
+    "seeds), and of the seeds. Intervals and p draw groups of similar items.",
     "In square brackets: 95 % interval over seeds and test items. " + ONE_SEED_NOTE,
     "Features: numbers of an image that the probes see, all that the system has.",
 )
@@ -224,7 +224,8 @@ def table_experiment(file: str, doc: str | None, table: PaperTable) -> Experimen
 def _shown(tested: Tested, trained: Mapping[Cell, Trained], claims: Sequence[Claim]) -> Tested:
     """Returns the test of a mean difference with what readers see, from the claims of the mean."""
     labels = list(dict.fromkeys(trained[c.better].name_label(c.label) for c in claims))
-    notes = dict.fromkeys(below_untrained(trained, claim) for claim in claims)
+    rules = below_untrained, hidden_colours
+    notes = dict.fromkeys(rule(trained, claim) for rule in rules for claim in claims)
     paper = fmean(claim.paper or 0.0 for claim in claims) / 100
     note = "; ".join(filter(None, notes))
     is_held_out = claims[0].label in claims[0].better.held_out_labels

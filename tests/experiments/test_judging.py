@@ -1,14 +1,16 @@
 """Verdicts of claims about two cells."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from experiments.reproduction.cells import Cell
 from experiments.reproduction.experiment import Claim, Trained
-from experiments.reproduction.judging import answer_at, judge
+from experiments.reproduction.judging import answer_at, comparable, hidden_colours, judge
 from mtcon_ray.comparison.row import Row
 from tests.experiments.pretended import all_trained, setting
+from tests.some import some
 
 GOOD, POOR = Cell("zappos50k", "mtcon"), Cell("zappos50k", "csn")
 FAILED, UNTRAINED = Cell("zappos50k", "scenet"), Cell("zappos50k", "untrained")
@@ -39,6 +41,20 @@ def test_answers_and_the_differences_behind_them(tmp_path: Path) -> None:
     assert third.answer == "undecided"
     assert (last.answer, last.ours) == ("not testable here", "")
     assert last.why == "SCE-Net: diverged\nin step 3"
+
+
+def test_views_that_change_colours_are_not_compared_by_a_colour(tmp_path: Path) -> None:
+    where, strong = setting(tmp_path, "small"), Cell("zappos50k", "simclr")
+    trained = all_trained(where, [GOOD], SCORES)
+    columns = {"closure": "colour", "gender": "gender"}
+    for choice, note in (("synthetic", ""), ("photos", "the views of SimCLR change colours")):
+        source = replace(some(trained[GOOD].source), choice=choice, columns=columns)
+        seen = {GOOD: replace(trained[GOOD], source=source)}
+        assert hidden_colours(seen, Claim(GOOD, strong, "closure")) == note
+        assert hidden_colours(seen, Claim(GOOD, strong, "gender")) == ""
+        assert hidden_colours(seen, Claim(GOOD, POOR, "closure")) == ""
+    answer = comparable(where, "holds", is_held_out=False, has_views=False)
+    assert answer == "not comparable"
 
 
 @pytest.mark.parametrize(("more", "answer"), [(-0.1, "cannot be decided here"), (0.1, "undecided")])

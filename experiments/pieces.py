@@ -34,9 +34,6 @@ from experiments.reproduction.command import FOLDER, script
 from experiments.reproduction.figures import Curve, CurvePanel, intervals_figure
 from experiments.reproduction.interval_table import percent_of
 from experiments.reproduction.pieces import (
-    ENCODER,
-    HEAD,
-    HIDDEN,
     LABELS,
     PROBE,
     TASKS,
@@ -46,6 +43,7 @@ from experiments.reproduction.pieces import (
     System,
     write,
 )
+from experiments.reproduction.retrieval import ENCODER, HEAD, HIDDEN
 from mtcon_ray.base.cpus import usable_cpus
 from mtcon_ray.base.paths import prepare_root
 from mtcon_ray.cli import options

@@ -5,7 +5,6 @@ import shutil
 from collections.abc import Mapping
 from copy import deepcopy
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from statistics import fmean
 from time import monotonic
@@ -14,19 +13,17 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import torch
-from torch import Tensor, nn
 
 from experiments.reproduction.drawing import LACKING, draw_table
 from experiments.reproduction.experiment import Tested
 from experiments.reproduction.judging import in_points
-from experiments.reproduction.retrieval import query_scores
+from experiments.reproduction.retrieval import query_scores, spaces
 from experiments.reproduction.trends import combined, difference_tested
 from mtcon_ray.base import metrics
 from mtcon_ray.base.paths import PREDICTIONS_FILE, cache_folder
 from mtcon_ray.data.dataset import Dataset, open_dataset
 from mtcon_ray.display.console import say
 from mtcon_ray.display.presentation import p_text
-from mtcon_ray.evaluation.features import extract_features
 from mtcon_ray.evaluation.intervals import Scores, detectable, holm, judge, resampled_scores
 from mtcon_ray.evaluation.neighbours import retrieval
 from mtcon_ray.evaluation.predictions import load_predictions
@@ -37,7 +34,7 @@ from mtcon_ray.training.trainer import Trainer
 TASKS, HELD_OUT = ("category", "gender", "colour"), ("brand",)
 LABELS = (*TASKS, *HELD_OUT)
 # The place of a measurement: linear probes, or retrieval in a space.
-PROBE, ENCODER, HEAD, HIDDEN = "probe", "encoder", "head", "hidden layer"
+PROBE = "probe"
 HEAD_DIM = 64
 SHOES: Mapping[str, Any] = {
     "data.tasks": TASKS,
@@ -269,25 +266,6 @@ def slug(system: System) -> str:
 
 def _read(record: Path) -> dict[str, float]:
     found: dict[str, float] = json.loads(record.read_text(encoding="utf-8"))
-    return found
-
-
-def spaces(trainer: Trainer, rows: np.ndarray) -> dict[str, Tensor]:
-    """Returns the embeddings of images by the name of their space.
-
-    The spaces are the encoder's, each head's, and each head's hidden layer's.
-    """
-    network, images, spec = trainer.network, trainer.dataset.images, trainer.spec
-
-    size, device = spec.evaluate.batch_size, trainer.device
-    given = network, images, rows, spec.views
-    read = partial(extract_features, *given, batch_size=size, device=device)
-    found = {ENCODER: read()} | {f"{HEAD} {name}": read(head=name) for name in network.names}
-    if getattr(spec.method, "head", None) == "hidden":
-        for name, head in zip(network.names, network.heads, strict=True):
-            assert isinstance(head, nn.Sequential)
-            with torch.inference_mode():
-                found[f"{HIDDEN} {name}"] = deepcopy(head[0]).cpu()(found[ENCODER])
     return found
 
 

@@ -1,10 +1,19 @@
-"""Retrieval scores over seeds and resampled queries."""
+"""Spaces of a network for retrieval, and retrieval scores over seeds and resampled queries."""
+
+from copy import deepcopy
+from functools import partial
 
 import numpy as np
 import torch
+from torch import Tensor, nn
 
+from mtcon_ray.evaluation.features import extract_features
 from mtcon_ray.evaluation.intervals import ITEMS_SEED, RESAMPLES, Scores
 from mtcon_ray.evaluation.scores import resampled_counts
+from mtcon_ray.training.trainer import Trainer
+
+# Names of the spaces of a network.
+ENCODER, HEAD, HIDDEN = "encoder", "head", "hidden layer"
 
 
 def query_scores(
@@ -27,3 +36,22 @@ def query_scores(
     counts_nK = torch.cat(list(counts), dim=1).double().numpy()
     drawn_SK = value_Sn @ counts_nK / counts_nK.sum(axis=0)
     return Scores(seeds, value_Sn.mean(axis=1), drawn_SK, rows[counted], truth[counted], own)
+
+
+def spaces(trainer: Trainer, rows: np.ndarray) -> dict[str, Tensor]:
+    """Returns the embeddings of images by the name of their space.
+
+    The spaces are the encoder's, each head's, and each head's hidden layer's.
+    """
+    network, images, spec = trainer.network, trainer.dataset.images, trainer.spec
+
+    size, device = spec.evaluate.batch_size, trainer.device
+    given = network, images, rows, spec.views
+    read = partial(extract_features, *given, batch_size=size, device=device)
+    found = {ENCODER: read()} | {f"{HEAD} {name}": read(head=name) for name in network.names}
+    if getattr(spec.method, "head", None) == "hidden":
+        for name, head in zip(network.names, network.heads, strict=True):
+            assert isinstance(head, nn.Sequential)
+            with torch.inference_mode():
+                found[f"{HIDDEN} {name}"] = deepcopy(head[0]).cpu()(found[ENCODER])
+    return found

@@ -15,7 +15,8 @@ from safetensors.torch import load_file
 
 from experiments.lite0_weights import MODEL, main as convert
 from experiments.pieces import COMMAND, PIECES, picture, with_missing_labels
-from experiments.reproduction.pieces import ENCODER, LABELS, PROBE, Piece, Run, System, write
+from experiments.reproduction.pieces import LABELS, PROBE, Piece, Run, System, write
+from experiments.reproduction.retrieval import ENCODER
 from tests.some import some
 from tests.tables import write_table
 

@@ -19,6 +19,8 @@ head)
     exec ray start --head --block --num-cpus=0 --dashboard-host=0.0.0.0 "$@"
     ;;
 worker)
+    # For trials that share a GPU (docs/gpus.md, "Several trials on one GPU"):
+    # nvidia-cuda-mps-control -d
     exec ray start --block --address="${RAY_HEAD:-head:6379}" "$@"
     ;;
 *)

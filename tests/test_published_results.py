@@ -50,7 +50,7 @@ def test_the_verdicts_on_retrieval_are_those_of_its_page() -> None:
         assert f"(retrieval/{name}/claims.csv)" in page
         tables.append(pd.read_csv(RESULTS / "retrieval" / name / "claims.csv"))
     for claims in zip(*(table.itertuples() for table in tables), strict=True):
-        cells = [f"{claim.difference.split()[0]}, {claim.verdict}" for claim in claims]
+        cells = [f"{c.difference.removesuffix(' points')}, {c.verdict}" for c in claims]
         assert f"\n| {claims[0].claim} | {' | '.join(cells)} |\n" in page
 
 

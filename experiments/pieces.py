@@ -162,7 +162,7 @@ def grids_piece(epochs: int = 30) -> Piece:
     """Returns the piece of temperatures, lengths and batch sizes."""
     usual, *others = systems = tuple(grids(epochs, 128))
     claims = tuple(claim for other in others for claim in probes(usual, other))
-    return Piece(systems, claims, epochs=epochs, tuning_epochs=epochs // 5, seeds=3)
+    return Piece(systems, claims, epochs=epochs, tuning_epochs=max(2, epochs // 5), seeds=3)
 
 
 # Probes, and retrieval in the space of each task, on a CPU.
@@ -236,7 +236,12 @@ SPACES = {
 def picture(run: Run) -> bytes:
     """Draws retrieval in each task's space, for all pieces of `CONDITIONS` in the run's root."""
     runs = [
-        replace(run, piece=PIECES[name], folder=run.folder.with_name(name)) for name in CONDITIONS
+        replace(
+            run,
+            piece=replace(PIECES[name], seeds=run.piece.seeds),
+            folder=run.folder.with_name(name),
+        )
+        for name in CONDITIONS
     ]
     panels = []
     for task in TASKS:
@@ -266,7 +271,7 @@ def with_missing_labels(csv: Path, goal: Path) -> Path:
 @click.option("--photos", type=FOLDER, required=True, help="Folder with fashion_shoes.")
 @click.option("--minutes", type=float, default=8.0, show_default=True, help="Length of this call.")
 @click.option("--weights", type=click.Path(path_type=Path), help="Weights of imagenet's encoder.")
-@click.option("--epochs", type=click.IntRange(5), help="Epochs of a training of every system.")
+@click.option("--epochs", type=click.IntRange(8), help="Epochs of a training of every system.")
 @click.option("--seeds", type=click.IntRange(1), help="Seeds of every system.")
 @click.option("--frozen", is_flag=True, help="Only the systems that are not trained.")
 @options.root_folder
@@ -285,7 +290,8 @@ def pieces(
     piece, kept = PIECES[name], root / "pieces" / name
     if epochs:
         kept = kept.with_name(f"{name}-{epochs}-epochs")
-        tuning = max(1, round(piece.tuning_epochs * epochs / piece.epochs))
+        # Above the epoch of warm-up.
+        tuning = max(2, round(piece.tuning_epochs * epochs / piece.epochs))
         piece = grids_piece(epochs) if name == "grids" else piece
         piece = replace(piece, epochs=epochs, tuning_epochs=tuning)
     piece = replace(piece, seeds=seeds or piece.seeds)

@@ -42,9 +42,7 @@ def tests(measured: Measured) -> list[Tested]:
         for value in measured.values
         if value != TEMPERATURE
     }
-    return [
-        replace(each, author="this project") for each in differences_tested(claims, measured.means)
-    ]
+    return [replace(each, author="this project") for each in differences_tested(claims)]
 
 
 def of(data: str) -> Grid:

@@ -160,7 +160,9 @@ def asked_claims(
     claims = [c for c in experiment.claims() if not {c.better, c.than} & missing.keys()]
     systems = {cell for claim in claims for cell in (claim.better, claim.than)}
     if claims:
-        size = planned(num_items, setting.budget.seeds, len(systems), len(claims))
+        pairs = {frozenset((claim.better, claim.than)) for claim in claims}
+        seeds = setting.budget.seeds
+        size = planned(num_items, seeds, len(systems), len(pairs), len(claims))
     for claim in claims:
         printed = None if claim.paper is None else claim.paper / 100
         yield _asked(str(claim), claim.label, printed, claim.margin, size)

@@ -154,12 +154,13 @@ class PaperTable:
     def means(self, trained: Mapping[Cell, Trained]) -> list[Tested]:
         """Returns the test of each comparator: the mean difference of the claims of its pool.
 
-        Held-out labels have means of their own.
+        Held-out labels have means of their own. A colour that one side's views change is left out.
         """
         pools: dict[tuple[bool, str], list[Claim]] = {}
         for claim in self.comparisons():
             key = claim.label in claim.better.held_out_labels, claim.pool
-            pools.setdefault(key, []).append(claim)
+            if not hidden_colours(trained, claim):
+                pools.setdefault(key, []).append(claim)
         found: list[Tested] = []
         for held_out in (False, True):
             groups = [own for (is_out, _), own in pools.items() if is_out == held_out and own[1:]]
@@ -169,13 +170,7 @@ class PaperTable:
                 )
                 for own in groups
             }
-            sides = {
-                tuple((cell, c.label) for c, cell in zip(own, cells, strict=True))
-                for own in groups
-                for cells in ([c.better for c in own], [c.than for c in own])
-            }
-            systems = [mean_of([trained[c].scores(label) for c, label in s]) for s in sides]
-            tests = zip(differences_tested(differences, systems), groups, strict=True)
+            tests = zip(differences_tested(differences), groups, strict=True)
             found += [_shown(tested, trained, own) for tested, own in tests]
         return found
 
@@ -224,8 +219,7 @@ def table_experiment(file: str, doc: str | None, table: PaperTable) -> Experimen
 def _shown(tested: Tested, trained: Mapping[Cell, Trained], claims: Sequence[Claim]) -> Tested:
     """Returns the test of a mean difference with what readers see, from the claims of the mean."""
     labels = list(dict.fromkeys(trained[c.better].name_label(c.label) for c in claims))
-    rules = below_untrained, hidden_colours
-    notes = dict.fromkeys(rule(trained, claim) for rule in rules for claim in claims)
+    notes = dict.fromkeys(below_untrained(trained, claim) for claim in claims)
     paper = fmean(claim.paper or 0.0 for claim in claims) / 100
     note = "; ".join(filter(None, notes))
     is_held_out = claims[0].label in claims[0].better.held_out_labels

@@ -1,7 +1,7 @@
 """Statistics of several trainings, paired by seed: changes, differences, means, verdicts."""
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from statistics import fmean, stdev
 
@@ -107,7 +107,7 @@ def changes_of(by_x: Sequence[Sequence[float]]) -> list[float]:
 def difference_tested(claim: str, scores: Scores | None, least: Estimate | None = None) -> Tested:
     """Returns the test of positive scores, by seeds and resamples of the items.
 
-    `least` replaces a smaller variance over seeds: see
+    The variance over seeds is at least `least`: see
     `mtcon_ray.evaluation.intervals.standard_error`.
     """
     found = interval_of(scores)
@@ -119,21 +119,16 @@ def difference_tested(claim: str, scores: Scores | None, least: Estimate | None 
     return Tested(claim, found, points(found), p_value(found.value, error), error=error)
 
 
-def differences_tested(
-    claims: Mapping[str, Scores | None], systems: Iterable[Scores | None] = ()
-) -> list[Tested]:
+def differences_tested(claims: Mapping[str, Scores | None]) -> list[Tested]:
     """Returns the tests of like differences, such as the means of a table, by their claims.
 
     A few seeds estimate their own variance poorly, and some of many differences will seem to vary
-    less than they do. So the variance over seeds of each difference is at least the mean one, and
-    at least the mean one of the compared systems' own scores.
+    less than they do. So the variance over seeds of each difference is at least the mean one.
     """
     found = [each for each in claims.values() if each is not None and len(each.seeds) > 1]
     variances = [v.value for each in found if (v := seed_variance(each, _zero(each)))]
-    alone = [s.score_S.var(ddof=1) for s in systems if s is not None and len(s.seeds) > 1]
     freedom = sum(len(each.seeds) - 1 for each in found)
-    value = max(fmean(each) if each else 0.0 for each in (variances, alone))
-    least = Estimate(value, freedom) if variances else None
+    least = Estimate(fmean(variances), freedom) if variances else None
     return [difference_tested(claim, scores, least) for claim, scores in claims.items()]
 
 

@@ -154,7 +154,7 @@ class Overview:
     """A sweep as plain data. `value` is the winner's or the best so far, `params` are its."""
 
     name: str
-    began: str | None
+    began: float | None  # Unix time, seconds
     data: str | None
     metric: str | None
     state: str
@@ -187,7 +187,8 @@ def _overviews(root: Path) -> list[dict[str, Any]]:
             facts = _overview(folder)
         if facts.data and stamp:
             found[folder.name] = stamp, facts
-        rows.append({**vars(facts), "bytes": size if facts.data else None})
+        began = facts.began and datetime.fromtimestamp(facts.began).isoformat(" ", "seconds")
+        rows.append({**vars(facts), "began": began, "bytes": size if facts.data else None})
     if found != known:
         with suppress(OSError, ValueError, MtconError), whole_file(cache) as file:
             file.write(OVERVIEWS.dump_json(found))
@@ -210,7 +211,7 @@ def _overview(folder: Path) -> Overview:
         valued = [t for t in trials if t.value is not None]
         best = results.winner or max(valued, key=lambda t: t.value or 0, default=None)
         time = results.events[0].time_ms / 1000 if results.events else folder.stat().st_mtime
-        began = datetime.fromtimestamp(time).isoformat(" ", "seconds")
+        began = datetime.fromtimestamp(time).timestamp()  # refuses a time in no year
         data, metric = results.spec.data.kind, results.labels.objective
     except (MtconError, OSError, ValueError, OverflowError) as error:
         state, trials, total, best = f"unreadable: {error}", (), 0, None

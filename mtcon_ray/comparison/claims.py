@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from statistics import fmean
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from mtcon_ray.base.metrics import Kind
@@ -60,7 +61,7 @@ def judged(rows: list[Row], claims: Iterable[ClaimSpec]) -> list[Judged]:
     """Evaluates the claims with both systems among the rows. Pass all claims of a table.
 
     Holm's correction counts the testable claims. For each claim the variance over seeds is at least
-    the mean of this variance over all claims, and over all systems, on labels of the same kind.
+    the mean of this variance over all claims on labels of the same kind.
     """
     row_of = {row.title: row for row in rows}
     found = [c for c in claims if c.better in row_of and c.than in row_of]
@@ -77,15 +78,18 @@ def judged(rows: list[Row], claims: Iterable[ClaimSpec]) -> list[Judged]:
     return measured
 
 
-def planned(num_items: int, num_seeds: int, num_systems: int, num_claims: int) -> float:
+def planned(
+    num_items: int, num_seeds: int, num_systems: int, num_pairs: int, num_claims: int
+) -> float:
     """Returns the difference of accuracies, a fraction, that claims will probably detect.
 
     With 80 % power after Holm's correction, as `detectable`, if systems vary like the systems
     behind ITEM_DEVIATION and SEED_DEVIATION.
     """
     of_seeds = 2 * SEED_DEVIATION**2 / num_seeds
-    variance = ITEM_DEVIATION**2 / num_items + of_seeds
-    freedom = num_systems * (num_seeds - 1) / (of_seeds / variance) ** 2
+    of_items = intervals.Estimate(ITEM_DEVIATION**2 / num_items, num_items - 1)
+    seeds = intervals.Estimate(of_seeds, min(num_systems, num_pairs) * (num_seeds - 1))
+    variance, freedom = intervals.summed(of_items, seeds)
     return intervals.detectable(intervals.Estimate(math.sqrt(variance), freedom), num_claims)
 
 
@@ -144,6 +148,8 @@ def _measure(claim: ClaimSpec, better: Row, than: Row) -> Judged:
     # Fixed features have a single result. No other seed is missing in the interval, or needed.
     fewest = min(varying, default=0)
     gap = gap._replace(over_seeds=fewest > 1)
+    if scores[0].groups is not None and len(np.unique(scores[0].groups)) == 1:
+        return Judged(claim, gap, "a single group of test items")
     if varying and (why := too_few_seeds(fewest)):
         return Judged(claim, gap, why)
     return Judged(claim, gap, scores=(scores[0], scores[1]))
@@ -152,26 +158,19 @@ def _measure(claim: ClaimSpec, better: Row, than: Row) -> Judged:
 def _seed_variances(measured: list[Judged]) -> dict[Kind, intervals.Estimate]:
     """Returns the variance of a training over seeds in the tested claims, by kind of label.
 
-    It is the mean of the claims, or the mean of the systems if this is larger. The claims would
-    have little variance if a system of all of them has little by chance. Scores of different kinds
-    have different scales. The degrees of freedom are those of the systems, or of the pairs of
-    systems if these have fewer. Their seeds count once in any number of claims.
+    It is the mean of the claims. Scores of different kinds have different scales. The degrees of
+    freedom are those of the systems, or of the pairs of systems if these have fewer. Their seeds
+    count once in any number of claims.
     """
-    claims, alone = defaultdict[Kind, list[float]](list), defaultdict[Kind, dict[Any, float]](dict)
-    systems, pairs = (defaultdict[Kind, dict[Any, float]](dict) for _ in range(2))
+    found = defaultdict[Kind, list[float]](list)
+    systems, pairs = (defaultdict[Kind, dict[Any, int]](dict) for _ in range(2))
     for each in measured:
         if each.scores and (variance := intervals.seed_variance(*each.scores)):
             kind, titles = kind_of(each.scores[0].truth), (each.claim.better, each.claim.than)
-            claims[kind].append(variance.value)
-            pairs[kind][titles] = variance.freedom
-            for title, scores in zip(titles, each.scores, strict=True):
-                if len(scores.seeds) > 1:
-                    alone[kind][title, each.claim.label] = float(scores.score_S.var(ddof=1))
-                    systems[kind][title] = len(scores.seeds) - 1
-    return {
-        kind: intervals.Estimate(
-            max(fmean(found), fmean(alone[kind].values())),
-            min(sum(systems[kind].values()), sum(pairs[kind].values())),
-        )
-        for kind, found in claims.items()
-    }
+            found[kind].append(variance.value)
+            own = {t: len(s.seeds) - 1 for t, s in zip(titles, each.scores, strict=True)}
+            varying = {title: freedom for title, freedom in own.items() if freedom}
+            systems[kind] |= varying
+            pairs[kind][frozenset(titles)] = min(varying.values())
+    freedom = {k: min(sum(systems[k].values()), sum(pairs[k].values())) for k in found}
+    return {kind: intervals.Estimate(fmean(v), freedom[kind]) for kind, v in found.items()}

@@ -59,7 +59,8 @@ def power_lines(claims: Sequence[ClaimSpec], stages: Iterable[Stage]) -> list[st
     of = f"{counted(len(claims), 'claim')}, {counted(seeds, 'seed')}, {items:,} test items"
     if seeds < MIN_SEEDS or not items:
         return [f"no claim will be decided: {of}; at least {MIN_SEEDS} seeds are needed"]
-    found = 100 * planned(items, seeds, len(used), len(claims))
+    pairs = {frozenset((claim.better, claim.than)) for claim in claims}
+    found = 100 * planned(items, seeds, len(used), len(pairs), len(claims))
     return [
         f"claims will probably detect a difference of {found:.1f} points of accuracy ({of}; 80 % "
         f"power after Holm's correction, with a deviation of {100 * ITEM_DEVIATION:g} points over "

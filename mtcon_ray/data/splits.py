@@ -90,10 +90,12 @@ def stratified_split(
     """Returns a random split as `drawn_split` does, with the same `fractions` in each stratum."""
     split = np.zeros(len(groups), dtype=np.int8)
     names, stratum_of_item = np.unique(strata, return_inverse=True)
-    missing = [0.0] * len(fractions)  # strata of few items are rounded together
-    for stratum in range(len(names)):
+    missing = [0.0] * len(fractions)
+    for stratum in np.random.default_rng(seed).permutation(len(names)).tolist():
         rows = np.flatnonzero(stratum_of_item == stratum)
         split[rows] = drawn_split(groups[rows], fractions, (seed, stratum), missing)
+        # Rounding is made up for by later strata, what a large group takes too much is not.
+        missing = [min(max(number, -1.0), 1.0) for number in missing]
     return split
 
 

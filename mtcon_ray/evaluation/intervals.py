@@ -15,7 +15,8 @@ Average precision is higher in a resample than in the sample, because an item dr
 next to its copy. This bias has the size of the deviation itself, so resamples of a label set are
 shifted to have the sample's score as their mean.
 
-A test of a difference takes the bootstrap's variance, and the tails of Student's t distribution.
+A test of a difference takes the bootstrap's variance over items, the variance over seeds, and the
+tails of Student's t distribution.
 Counting the resamples beyond the margin would give p in steps of 1 / (K + 1), with K = 1,000 no
 two-sided p below 0.002. Holm's correction of 30 claims needs 0.05 / 30 = 0.0017, and ten times as
 many resamples would take ten times as long. A normal tail would be too light: it ignores how
@@ -142,8 +143,19 @@ def seed_variance(better: Scores, than: Scores) -> Estimate | None:
     if not sides:
         return None
     parts = (Estimate(float(v_S.var(ddof=1)) / len(v_S), len(v_S) - 1) for v_S in sides)
-    whole = _sum(*parts)
+    whole = summed(*parts)
     return Estimate(whole.value / _per_training(better, than), whole.freedom)
+
+
+def summed(*parts: Estimate) -> Estimate:
+    """Returns the sum of independent variances.
+
+    The degrees of freedom are Satterthwaite's (1946, "An approximate distribution of estimates of
+    variance components").
+    """
+    value = sum(part.value for part in parts)
+    squares = sum(part.value**2 / part.freedom for part in parts)
+    return Estimate(value, value**2 / squares if squares else math.inf)
 
 
 def standard_error(better: Scores, than: Scores, least: Estimate | None = None) -> Estimate:
@@ -165,8 +177,8 @@ def standard_error(better: Scores, than: Scores, least: Estimate | None = None) 
     if seeds is None:
         return Estimate(math.sqrt(of_items.value), of_items.freedom)
     if least is not None:
-        seeds = _sum(least, Estimate(max(0.0, seeds.value - least.value), seeds.freedom))
-    variance, freedom = _sum(of_items, Estimate(seeds.value * per, seeds.freedom))
+        seeds = summed(least, Estimate(max(0.0, seeds.value - least.value), seeds.freedom))
+    variance, freedom = summed(of_items, Estimate(seeds.value * per, seeds.freedom))
     return Estimate(math.sqrt(variance), freedom)
 
 
@@ -217,17 +229,6 @@ def judge(difference: Interval, p: float, margin: float = 0.0) -> Verdict:
     if p > LEVEL:
         return "undecided"
     return "holds" if difference.value > margin else "does not hold"
-
-
-def _sum(*parts: Estimate) -> Estimate:
-    """Returns the sum of independent variances.
-
-    The degrees of freedom are Satterthwaite's (1946, "An approximate distribution of estimates of
-    variance components").
-    """
-    value = sum(part.value for part in parts)
-    squares = sum(part.value**2 / part.freedom for part in parts)
-    return Estimate(value, value**2 / squares if squares else math.inf)
 
 
 def _same_items(a: LabelPredictions | Scores, b: LabelPredictions | Scores) -> bool:

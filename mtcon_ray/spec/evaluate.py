@@ -12,7 +12,7 @@ from mtcon_ray.errors import SpecError
 
 # Version of the evaluation protocol. Increase it whenever scores are measured differently: scores
 # of different versions are never compared.
-EVALUATION = 2
+EVALUATION = 3
 # Norm of the gradient, relative to its norm at zero weights, below which a probe has converged.
 CONVERGED = 1e-4
 

@@ -51,6 +51,16 @@ def test_a_large_group_may_come_into_any_split() -> None:
 
 @pytest.mark.parametrize("size", [1, 3, 5])
 def test_strata_of_few_items_have_the_shares_together(size: int) -> None:
-    strata = np.arange(40).repeat(size)
-    split = stratified_split(strata, np.arange(40 * size), (0.7, 0.1, 0.2), 0)
-    assert np.bincount(split).tolist() == [28 * size, 4 * size, 8 * size]
+    strata, groups = np.arange(40).repeat(size), np.arange(40 * size)
+    one, other = (stratified_split(strata, groups, (0.7, 0.1, 0.2), seed) for seed in (0, 1))
+    assert np.bincount(one).tolist() == [28 * size, 4 * size, 8 * size]
+    assert {*strata[one == 1]} != {*strata[other == 1]}
+
+
+def test_a_large_group_takes_nothing_from_other_strata() -> None:
+    strata = np.repeat([0, 1, 2], [500, 200, 200])
+    groups = np.where(strata == 0, 0, np.arange(900))
+    split = stratified_split(strata, groups, (0.7, 0.1, 0.2), 0)
+    for stratum in (1, 2):
+        counts = np.bincount(split[strata == stratum], minlength=3)
+        assert counts == pytest.approx([140, 20, 40], abs=2)

@@ -173,11 +173,11 @@ def test_p_of_few_groups_is_that_of_students_test_over_groups() -> None:
     groups, random = np.repeat(np.arange(4), 50), np.random.default_rng(0)
     drawn_K = random.choice([0.1, 0.2, 0.3, 0.2], (20_000, 4)).mean(axis=1)
     a, b = drawn([0.2], drawn_K - 0.2), drawn([0.0], np.zeros(20_000))
-    few, one = ({"rows": groups, "groups": each} for each in (groups, 0 * groups))
-    error = intervals.standard_error(a._replace(**few), b._replace(**few))
+    a, b = (each._replace(rows=groups, groups=groups) for each in (a, b))
     expected = np.std([0.1, 0.2, 0.3, 0.2], ddof=1) / 2
-    assert error == pytest.approx((expected, 3), rel=0.02)
-    assert p_of(a._replace(**one), b._replace(**one)) == 1
+    assert intervals.standard_error(a, b) == pytest.approx((expected, 3), rel=0.02)
+    one = 0 * groups
+    assert p_of(a._replace(groups=one), b._replace(groups=one)) == 1
 
 
 def test_equal_results_of_all_items_are_not_certain() -> None:

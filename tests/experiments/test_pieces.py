@@ -110,11 +110,11 @@ def test_the_converted_network_is_measured_without_training(
     shoes = tmp_path / "photos" / "fashion_shoes"
     shutil.make_archive(str(shoes / "images"), "gztar", photos["images"])
     shutil.copy(photos["csv"], shoes)
-    given = ["--photos", str(shoes.parent), "--root", str(tmp_path / "root"), "--epochs", "5"]
+    given = ["--photos", str(shoes.parent), "--root", str(tmp_path / "root"), "--epochs", "8"]
     weights = ["--weights", str(tmp_path / "a.safetensors"), "--frozen", "--seeds", "1"]
     with pytest.raises(SystemExit, match=r"^0$"):
         COMMAND(["imagenet", *given, *weights])
-    folder = tmp_path / "root" / "pieces" / "imagenet-5-epochs"
+    folder = tmp_path / "root" / "pieces" / "imagenet-8-epochs"
     found = pd.read_csv(folder / "results.csv")
     assert {*found["system"]} == {"ImageNet encoder, not trained", "Handcrafted features"}
     assert (folder / "systems.png").read_bytes().startswith(b"\x89PNG")

@@ -96,7 +96,7 @@ def test_a_plan_says_what_the_claims_will_detect(tmp_path: Path) -> None:
     # Over 80 items and 3 seeds: the mean of three differences, and four differences at 5 % / 4.
     shown = "\n".join(lines[-6:])
     assert "  6.40 points   MSCon above XEnt MT, mean of 3 differences: +1.43*\n" in shown
-    assert re.search(r"\n  13.21 points  MSCon above XEnt MT: damage_severity \+1.47\*, dis", shown)
+    assert re.search(r"\n  13.46 points  MSCon above XEnt MT: damage_severity \+1.47\*, dis", shown)
     assert "*: 5 of 5 printed differences are smaller" in shown
     assert "not comparable: the networks have a random start" in lines[-1]
     where = setting(tmp_path, "small", *small)

@@ -52,6 +52,12 @@ def test_a_resume_finds_its_sweep_and_mixes_no_probes(tmp_path: Path, spec: RunS
     (folder / "plan.json").write_text(plan_with(evaluation=1).model_dump_json())
     with pytest.raises(SweepError, match=r"begun with other probes.*start again with another"):
         check(folder, spec)
+    values = {"data.tasks": ["attributes"], "method": {"name": "multisupcon"}}
+    for each, name in ((spec, "classes"), (with_values(spec, values), "sets")):
+        folder = begin(tmp_path, each, name)
+        (folder / "plan.json").write_text(plan_with(evaluation=2).model_dump_json())
+        with pytest.raises(SweepError, match="other probes") if name == "sets" else nullcontext():
+            check(folder, each)
 
 
 def test_a_copy_under_another_name_is_not_resumed(tmp_path: Path, spec: RunSpec) -> None:

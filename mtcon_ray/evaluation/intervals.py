@@ -16,12 +16,10 @@ next to its copy. This bias has the size of the deviation itself, so resamples o
 shifted to have the sample's score as their mean.
 
 A test of a difference takes the bootstrap's variance over items, the variance over seeds, and the
-tails of Student's t distribution.
-Counting the resamples beyond the margin would give p in steps of 1 / (K + 1), with K = 1,000 no
-two-sided p below 0.002. Holm's correction of 30 claims needs 0.05 / 30 = 0.0017, and ten times as
-many resamples would take ten times as long. A normal tail would be too light: it ignores how
-poorly a few seeds estimate their own spread. If the spread of the seeds is small compared with
-the uncertainty from the items, t and normal tails agree.
+tails of Student's t distribution. Counting the resamples beyond the margin would give p in steps
+of 1 / (K + 1), with K = 1,000 no two-sided p below 0.002. Holm's correction of 30 claims needs
+0.05 / 30 = 0.0017, and ten times as many resamples would take ten times as long. A normal tail
+would be too light: it ignores how poorly a few seeds, or groups of items, estimate their spread.
 
 Three seeds are sometimes close together by chance, and their difference then looks too sure for any
 tail. So the variance over seeds of a claim is at least the mean variance over seeds of all claims

@@ -11,6 +11,7 @@ from click.testing import Result
 
 from mtcon_ray.base.paths import event_file
 from mtcon_ray.records.events import Ended
+from mtcon_ray.records.lost import MOST, lost_in
 from tests.cli.conftest import run
 from tests.run_log import RunLog
 
@@ -50,6 +51,11 @@ def test_damage_hides_no_other_sweep(folder: Path, name: str, content: bytes | i
     assert refused.exit_code in (1, 2)
     assert re.match("error: ", refused.stderr)
     assert "unexpected" not in refused.stderr
+
+
+def test_a_number_without_end_is_not_counted_up(folder: Path) -> None:
+    (folder / "checkpoints" / "trial-99999999999").mkdir(parents=True)
+    assert sum(1 for _ in lost_in(folder, [], has_ended=False)) <= MOST + 10
 
 
 def test_a_time_in_no_year_hides_no_other_sweep(folder: Path) -> None:

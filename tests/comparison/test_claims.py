@@ -159,6 +159,19 @@ def test_variances_over_seeds_are_those_of_a_kind_and_count_each_seed_once(row: 
     variances = claims._seed_variances(found)
     assert variances["classes"].freedom == variances["set"].freedom == 2
     assert variances["classes"] == claims._seed_variances(found[:1])["classes"]
+    turned = claims.Judged(claim("BB", "A"), None, scores=shape)
+    assert claims._seed_variances([*found[:1], turned])["classes"].freedom == 2
+    assert claims.planned(2000, 3, 2, 1, 1) > claims.planned(2000, 3, 2, 2, 1)
+
+
+def test_a_single_group_of_items_decides_nothing(
+    row: MakeRow, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows, scores = [row("A", [0.9, 0.92, 0.91]), row("BB", [0.1, 0.12, 0.11])], Row.scores
+    one = np.zeros(NUM_ITEMS, dtype=np.int64)
+    monkeypatch.setattr(Row, "scores", lambda *a: some(scores(*a))._replace(groups=one))
+    (found,) = judged(rows, [claim("A", "BB")])
+    assert (found.verdict, found.why) == ("undecided", "a single group of test items")
 
 
 def test_few_seeds_are_not_judged_unless_a_system_does_not_depend_on_them(row: MakeRow) -> None:

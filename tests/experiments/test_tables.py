@@ -11,6 +11,7 @@ import pytest
 from experiments.ccn_table1 import deviation
 from experiments.reproduce import load
 from experiments.reproduction.cells import Cell, unique
+from experiments.reproduction.experiment import Claim
 from experiments.reproduction.files import markdown, picture_file, write
 from experiments.reproduction.paper import paper_values
 from experiments.reproduction.running import stand_in_notes
@@ -78,6 +79,19 @@ def test_pooled_claims_are_the_mean_gains_of_the_abstracts(tmp_path: Path) -> No
         are_held_out = {verdict.answer for verdict in verdicts} == {"not comparable"}
         assert are_held_out == (name == "mtcon_table1")
     assert setting(tmp_path, "paper").budget.is_pretrained
+
+
+def test_a_mean_leaves_out_what_is_not_comparable(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def hidden(trained: Any, claim: Claim) -> str:
+        return "colours" if claim.label == "closure" else ""
+
+    found, where = table("mtcon_table2"), setting(tmp_path, "small")
+    done = all_trained(where, found.cells(), {})
+    assert found.means(done)[0].claim.endswith("mean of 6 differences")
+    monkeypatch.setattr("experiments.reproduction.tables.hidden_colours", hidden)
+    assert found.means(done)[0].claim.endswith("mean of 5 differences")
 
 
 def test_ccn_s_deviation_is_over_five_parts_of_the_test_items(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ import yaml
 
 from mtcon_ray.base.callbacks import Callbacks
 from mtcon_ray.base.lock import driver_lock
-from mtcon_ray.base.paths import choose_root, sweep_folder
+from mtcon_ray.base.paths import choose_root, stored_url, sweep_folder
 from mtcon_ray.base.status import Status
 from mtcon_ray.data import objects
 from mtcon_ray.data.objects import Objects
@@ -36,6 +36,7 @@ from tests import specs
 from tests.cli.conftest import accepted, refused
 from tests.data.conftest import TableFiles
 from tests.data.folder_store import FolderStore, folder_store
+from tests.some import some
 from tests.sweep.small_sweeps import assert_whole, fetched
 
 URL = "s3://bucket/lab"
@@ -229,6 +230,7 @@ def test_a_search_of_data_is_prepared_for_all_nodes(store: FolderStore, spec_of:
     ended = run(spec_of(search={"space": space, "sampler": "random", "num_trials": 3}))
     assert [trial.status for trial in ended.trials] == ["FINISHED"] * 3
     assert sum(name.endswith("labels.npz") for name in store.names()) == 5
+    Objects(f"{some(stored_url(ended.folder))}/checkpoints").write("notes.txt", b"")
     fetch_trials(ended.folder, uploads.NETWORKS)
     assert [*Audit(ended.folder).files()] == []
     more = spec_of(search={"space": space, "sampler": "random", "num_trials": 4})

@@ -69,6 +69,7 @@ def user_folder(folder: Path) -> None:
         shutil.copy(REPOSITORY / name, folder)
     sizes = {"category": 3, "gender": 2, "colour": 4, "brand": 5}
     labels = {name: [f"{name} {i}" for i in range(size)] for name, size in sizes.items()}
+    labels["group_id"] = [f"{i}" for i in range(60)]
     write_table(folder, **labels, split=["train", "train", "train", "val", "test"])
 
 

@@ -307,8 +307,8 @@ def picture(run: Run) -> bytes:
             if scores := run.scores(system.title, PROBE, label):
                 deviation = scores.drawn_SK.mean(axis=0).std()
                 held_out = "yes" if label in HELD_OUT else "no"
-                place = {"data": "shoes", "label": label, "held out": held_out, "metric": "probes"}
-                names = {"method": LACKING, "ours is": system.title}
+                place = {"data": "shoes", "label": label, "held out": held_out}
+                names = {"metric": "probe accuracy", "method": LACKING, "ours is": system.title}
                 ours = {"ours": 100 * scores.score_S.mean(), "± items": 100 * deviation}
                 rows.append({**place, **names, "paper": None, "± paper": None, **ours})
     return draw_table(pd.DataFrame(rows))

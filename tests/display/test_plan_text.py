@@ -118,7 +118,7 @@ def test_a_comparison_s_plan_says_what_its_claims_will_detect() -> None:
         (found,) = power_lines(claims, [(title, "seeds", plan) for title in "abc"])
         return found
 
-    assert "a difference of 3.8 points of accuracy (12 claims, 3 seeds, 1,837 test" in line(3, 1837)
+    assert "a difference of 3.9 points of accuracy (12 claims, 3 seeds, 1,837 test" in line(3, 1837)
     assert float(line(10, 10_000).split()[7]) < 2
     assert line(2, 1837).startswith("no claim will be decided: 12 claims, 2 seeds")
     single = "no claim will be decided: 1 claim, 1 seed, 1,837"

@@ -97,26 +97,30 @@ def test_a_network_of_one_task_is_tuned_by_it(
     assert (rates["XEnt multi-task"], rates["XEnt on gender"]) == (0.1125, 0.0125)
 
 
-@pytest.mark.slow
-def test_the_converted_network_is_measured_without_training(
-    photos: Mapping[str, Any], tmp_path: Path
-) -> None:
+def test_the_converted_tensors_are_those_of_timm(tmp_path: Path) -> None:
     timm = pytest.importorskip("timm", reason="the extra timm is not installed")
     state = timm.create_model(MODEL, pretrained=False).state_dict()
     torch.save({f"a.{name}": value for name, value in state.items()}, tmp_path / "a.pth")
     convert([str(tmp_path / "a.pth"), str(tmp_path / "a.safetensors")], standalone_mode=False)
     made = load_file(tmp_path / "a.safetensors")
     assert all(torch.equal(value, state[name]) for name, value in made.items())
+
+
+@pytest.mark.slow
+def test_the_command_measures_what_is_not_trained(
+    photos: Mapping[str, Any], tmp_path: Path
+) -> None:
     shoes = tmp_path / "photos" / "fashion_shoes"
     shutil.make_archive(str(shoes / "images"), "gztar", photos["images"])
     shutil.copy(photos["csv"], shoes)
     given = ["--photos", str(shoes.parent), "--root", str(tmp_path / "root"), "--epochs", "8"]
-    weights = ["--weights", str(tmp_path / "a.safetensors"), "--frozen", "--seeds", "1"]
+    with pytest.raises(SystemExit, match=r"^2$"):
+        COMMAND(["imagenet", *given])  # without weights
     with pytest.raises(SystemExit, match=r"^0$"):
-        COMMAND(["imagenet", *given, *weights])
-    folder = tmp_path / "root" / "pieces" / "imagenet-8-epochs"
+        COMMAND(["retrieval", *given, "--frozen", "--seeds", "1"])
+    folder = tmp_path / "root" / "pieces" / "retrieval-8-epochs"
     found = pd.read_csv(folder / "results.csv")
-    assert {*found["system"]} == {"ImageNet encoder, not trained", "Handcrafted features"}
+    assert {*found["system"]} == {"Untrained encoder", "Handcrafted features"}
     assert (folder / "systems.png").read_bytes().startswith(b"\x89PNG")
 
 

@@ -66,9 +66,9 @@ def open_dataset(
 ) -> Dataset:
     """Returns labels and images. Decodes the images into `store` if no process has done so.
 
-    `callbacks` are told of decoded images and downloaded bytes. `lent` gives decoders of other
-    machines. URLs are downloaded below `store` if needed. The contents of `checked` are not listed
-    or read again, except for labels if a download has changed the paths of the files.
+    `callbacks` get the numbers of decoded images and of downloaded bytes. `lent` gives decoders of
+    other machines. URLs are downloaded below `store` if needed. The contents of `checked` are not
+    listed or read again, except for labels if a download has changed the paths of the files.
 
     Raises DataError if a URL cannot be read, or labels or too many images are unusable,
     ResourceError if the disk is too small or not writable, StorageError if the files of decoded

@@ -16,7 +16,7 @@ from safetensors.torch import load_file
 from experiments.lite0_weights import MODEL, main as convert
 from experiments.pieces import COMMAND, PIECES, picture, with_missing_labels
 from experiments.reproduction.pieces import LABELS, PROBE, Piece, Run, System, write
-from experiments.reproduction.retrieval import ENCODER
+from experiments.reproduction.retrieval import ENCODER, query_scores
 from tests.some import some
 from tests.tables import write_table
 
@@ -121,7 +121,15 @@ def test_the_command_measures_what_is_not_trained(
     folder = tmp_path / "root" / "pieces" / "retrieval-8-epochs"
     found = pd.read_csv(folder / "results.csv")
     assert {*found["system"]} == {"Untrained encoder", "Handcrafted features"}
+    assert {*found["seed"]} == {1}
     assert (folder / "systems.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_queries_of_a_group_are_drawn_together() -> None:
+    rows, groups = np.arange(4), np.array([0, 0, 1, 1])
+    found = query_scores({0: np.array([1.0, 1.0, 0.0, 0.0])}, rows, rows, groups)
+    assert {*found.drawn_SK.ravel()} == {0.0, 0.5, 1.0}
+    assert some(found.groups).tolist() == groups.tolist()
 
 
 def test_half_of_the_train_labels_are_missing(photos: Mapping[str, Any], tmp_path: Path) -> None:

@@ -33,6 +33,8 @@ def test_noise_that_systems_share_cancels_in_a_difference() -> None:
 def test_nothing_is_combined_without_a_system_or_with_other_seeds() -> None:
     one, other = scores(0.2, 0.4, 0.6), scores(0.2, 0.4, 0.6, seeds=(0, 1, 3))
     assert trends.mean_of([one, None]) is None
+    grouped = one._replace(groups=ROWS // 2)
+    assert some(trends.mean_of([grouped, grouped])).groups is grouped.groups
     assert trends.mean_of([one, other]) is None
     assert trends.mean_of([]) is None
     assert trends.interval_of(None) is None

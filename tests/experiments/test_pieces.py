@@ -68,6 +68,7 @@ def test_a_call_without_time_trains_nothing_and_the_next_continues(
         assert len(np.unique(some(some(scores).groups))) == 16  # two items each
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", PIECES)
 def test_a_piece_trains(
     name: str, photos: Mapping[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch

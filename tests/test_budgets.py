@@ -56,8 +56,7 @@ def test_commands() -> None:
 
 
 def test_functions_on_private_interfaces() -> None:
-    files = dict(modules())
-    sources = [files[home].read_text(encoding="utf-8") for home in PRIVATE_HOMES]
+    sources = [dict(modules())[home].read_text(encoding="utf-8") for home in PRIVATE_HOMES]
     assert sum(len(list(outer_functions(s))) for s in sources) <= PRIVATE_FUNCTIONS
 
 

@@ -47,8 +47,7 @@ def test_every_method_shown_is_valid(snippet: str) -> None:
 
 
 def test_every_encoder_shown_is_valid() -> None:
-    text = (DOCS / "encoders.md").read_text(encoding="utf-8")
-    shown = re.findall(r"`(\{name: [^`]*\})`", text)
+    shown = re.findall(r"`(\{name: [^`]*\})`", (DOCS / "encoders.md").read_text(encoding="utf-8"))
     assert len(shown) == 7
     for snippet in shown:
         encoder = yaml.safe_load(snippet)

@@ -167,6 +167,7 @@ BUDGETS = {
                         "batch_size": 256,
                         "momentum": 0.9,
                         "lr": 0.01 / 40,
+                        "augment": True,
                     }
                 },
             },

@@ -100,8 +100,7 @@ def guess_labels(columns: Mapping[str, Texts]) -> Labels:
     separator = next(iter(lists.values()), LIST_SEPARATOR)
     sets: dict[str, list[str] | str] = {c: c for c, own in lists.items() if own == separator}
     if bits := _columns_of_bits(columns):
-        name = "attributes_" if "attributes" in columns else "attributes"
-        sets[name] = bits
+        sets["attributes_" if "attributes" in columns else "attributes"] = bits
     rest = {c: texts for c, texts in columns.items() if c not in (*sets, *bits)}
     classes = {c: len(t) for c, t in rest.items() if _repeats(t) and not _is_measure(t)}
     return Labels(classes, sets, separator)

@@ -76,8 +76,7 @@ def examples(folder: Path) -> None:
 
     The documents begin with FOLDER/docs/index.md.
     """
-    copies = copy_examples(folder)
-    options.session().say("\n  ".join(["wrote", *map(str, copies)]))
+    options.session().say("\n  ".join(["wrote", *map(str, copy_examples(folder))]))
 
 
 @click.command()

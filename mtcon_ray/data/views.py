@@ -76,8 +76,7 @@ def draw_parameters(
         is_second_R = np.arange(num_rows) % spec.num_views % 2 == 1
         for name, each in drawn.items():
             each[is_second_R] = other[name][is_second_R]
-    num_draws = spec.extra.num_draws if spec.extra else 0
-    draw_RK = torch.rand(num_rows, num_draws, generator=generator)
+    draw_RK = torch.rand(num_rows, spec.extra.num_draws if spec.extra else 0, generator=generator)
     return ViewParameters(**{k: torch.from_numpy(v) for k, v in drawn.items()}, draw_RK=draw_RK)
 
 

@@ -1,4 +1,4 @@
-"""Features of the frozen network, each item once and without augmentation, and their rank."""
+"""Features of the frozen network, one vector per item, and their rank."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from mtcon_ray.data.batch import send
-from mtcon_ray.data.views import evaluation_views
+from mtcon_ray.data.views import draw_parameters, evaluation_views, make_views
 from mtcon_ray.evaluation.probe import finite
 from mtcon_ray.models.network import Network
 from mtcon_ray.spec.views import ViewsSpec
@@ -39,10 +39,12 @@ def extract_features(
     device: torch.device,
     autocast_dtype: torch.dtype | None = None,
     head: str | None = None,
+    augment: torch.Generator | None = None,
 ) -> Tensor:
     """Returns the pooled features of these rows of `images`, float32 [len(rows), D] on the CPU.
 
-    With `head` it returns the output of this head instead. images is uint8 [N, S, S, 3] and may be
+    With `head` it returns the output of this head instead. With `augment` each image is replaced by
+    a view whose parameters this generator draws. images is uint8 [N, S, S, 3] and may be
     a memory map, read batch by batch. The network runs in eval mode, so batch-norm statistics do
     not change. Its mode is restored afterwards.
     """
@@ -53,8 +55,13 @@ def extract_features(
     autocast = torch.autocast(device.type, autocast_dtype, enabled=autocast_dtype is not None)
     with evaluating(network), autocast:
         for start in range(0, len(rows), batch_size):
-            pixels = torch.from_numpy(images[rows[start : start + batch_size]])
-            x_NCHW = evaluation_views(send(pixels, device), views)
+            pixels = send(torch.from_numpy(images[rows[start : start + batch_size]]), device)
+            if augment is None:
+                x_NCHW = evaluation_views(pixels, views)
+            else:
+                one = views.model_copy(update={"num_views": 1})
+                drawn = draw_parameters(len(pixels), images.shape[1], one, augment)
+                x_NCHW = make_views(pixels, drawn, one)
             batches.append(network.features(x_NCHW) if head is None else network(x_NCHW)[head])
     torch.backends.cudnn.benchmark = tried
     # A single copy to the CPU at the end: a copy per batch would be a device synchronisation, and

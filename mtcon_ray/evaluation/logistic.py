@@ -18,7 +18,7 @@ features, and thereby the size of the penalty. Without missing labels it does no
 By SGD each label is trained separately too, with closed-form gradients instead of autograd.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 
 import torch
@@ -223,16 +223,21 @@ class _ConvergedError(Exception):
     """Signal to end the solver from within its closure."""
 
 
+# Weight and velocity [D + 1, C] of a label's probe, and the generator of the items' order.
+_State = tuple[Tensor, Tensor, torch.Generator]
+
+
 def train_probes(
-    train: LabelledFeatures,
+    epochs: Iterable[LabelledFeatures],
     num_classes: Mapping[str, int],
     recipe: SGDProbeSpec,
     *,
     seed: int,
     val: LabelledFeatures,
 ) -> dict[str, LinearProbe]:
-    """Returns the probe of each label of `train`, from the epoch with the highest score on `val`.
+    """Returns the probe of each label, from the epoch with the highest score on `val`.
 
+    `epochs` has the training items of each epoch. Only their features may differ between epochs.
     The score is the accuracy, or mean average precision for a label set. Labels in `num_classes`
     have classes, all others are label sets. Of equal scores the earliest epoch is chosen.
 
@@ -249,38 +254,36 @@ def train_probes(
 
     Raises DivergedError if a logit on `val` is not finite.
     """
-    probes: dict[str, LinearProbe] = {}
-    for label in train.labels:
-        known, size = train.known(label), num_classes.get(label)
-        kind: Kind = "set" if size is None else "classes"
-        epochs = (
-            LinearProbe(kind, label, weight, f"after {epoch} epochs")
-            for epoch, weight in enumerate(_epochs(known, label, size, recipe, seed), start=1)
-        )
-        probes[label] = max(epochs, key=lambda probe: probe.score(val))
-    return probes
+    states: dict[str, _State] = {}
+    best: dict[str, tuple[float, LinearProbe]] = {}
+    for epoch, train in enumerate(epochs, start=1):
+        for label in train.labels:
+            known, size = train.known(label), num_classes.get(label)
+            x_ND = F.pad(known.features, (0, 1), value=1.0)
+            y = known.labels[label]
+            if epoch == 1:
+                zeros = x_ND.new_zeros(x_ND.shape[1], size or y.shape[1])
+                states[label] = zeros, zeros.clone(), torch.Generator().manual_seed(seed)
+            _descend(x_ND, y, recipe, states[label])
+            kind: Kind = "set" if size is None else "classes"
+            probe = LinearProbe(kind, label, states[label][0].clone(), f"after {epoch} epochs")
+            score = probe.score(val)
+            if label not in best or score > best[label][0]:
+                best[label] = score, probe
+    return {label: probe for label, (_, probe) in best.items()}
 
 
-def _epochs(
-    known: LabelledFeatures, label: str, num_classes: int | None, recipe: SGDProbeSpec, seed: int
-) -> Iterator[Tensor]:
-    """Yields the weights [D + 1, C] after each epoch. `num_classes` is None for a label set."""
-    x_ND = torch.cat([known.features, torch.ones_like(known.features[:, :1])], dim=1)
-    y = known.labels[label]
-    weight = x_ND.new_zeros(x_ND.shape[1], num_classes or y.shape[1])
-    velocity = torch.zeros_like(weight)
-    generator = torch.Generator().manual_seed(seed)
-    for _ in range(recipe.epochs):
-        order_N = torch.randperm(len(x_ND), generator=generator).to(x_ND.device)
-        for rows in order_N.split(recipe.batch_size):
-            x_BD = x_ND[rows]
-            logits_BC = x_BD @ weight
-            if num_classes is None:
-                bits_BC = y[rows]
-                error_BC = (logits_BC.sigmoid() - (bits_BC == 1).float()) * (bits_BC != UNKNOWN_BIT)
-            else:
-                error_BC = logits_BC.softmax(dim=1) - F.one_hot(y[rows], num_classes)
-            velocity.addmm_(x_BD.T, error_BC, beta=recipe.momentum, alpha=1 / len(rows))
-            velocity.add_(weight, alpha=recipe.weight_decay)
-            weight.add_(velocity, alpha=-recipe.lr)
-        yield weight.clone()
+def _descend(x_ND: Tensor, y: Tensor, recipe: SGDProbeSpec, state: _State) -> None:
+    """Changes the state by an epoch of steps."""
+    weight, velocity, generator = state
+    order_N = torch.randperm(len(x_ND), generator=generator).to(x_ND.device)
+    for rows in order_N.split(recipe.batch_size):
+        x_BD, y_B = x_ND[rows], y[rows]
+        logits_BC = x_BD @ weight
+        if y.dim() == 2:
+            error_BC = (logits_BC.sigmoid() - (y_B == 1).float()) * (y_B != UNKNOWN_BIT)
+        else:
+            error_BC = logits_BC.softmax(dim=1) - F.one_hot(y_B, weight.shape[1])
+        velocity.addmm_(x_BD.T, error_BC, beta=recipe.momentum, alpha=1 / len(rows))
+        velocity.add_(weight, alpha=recipe.weight_decay)
+        weight.add_(velocity, alpha=-recipe.lr)

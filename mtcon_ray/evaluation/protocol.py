@@ -1,7 +1,8 @@
 """Evaluation of the frozen encoder: a short probe in training, a full probe at the end."""
 
 import math
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
+from functools import partial
 from itertools import product
 from pathlib import Path
 from statistics import fmean
@@ -34,7 +35,8 @@ class Measurement(NamedTuple):
     `measured`. `table` gives the kinds and classes of the labels. places maps each label to split
     and name in the names of its metrics, such as ("test", "heel-height"). `heads` are the
     outputs for `measured` of the heads of tasks with classes, [n, D] by task. Metrics in their
-    space have `head` in place of a split.
+    space have `head` in place of a split. `augmented` returns `train` with the features of a new
+    view of each image, for SGD with `augment`.
     """
 
     table: LabelTable
@@ -45,6 +47,7 @@ class Measurement(NamedTuple):
     spec: EvaluateSpec
     seed: int
     heads: Mapping[str, Tensor] = {}
+    augmented: Callable[[], LabelledFeatures] | None = None
     head: str = metrics.HEAD
 
     def fit(self) -> Fit:
@@ -58,8 +61,9 @@ class Measurement(NamedTuple):
         if isinstance(recipe, ConvergedProbeSpec):
             return fit(self.train, num_classes, recipe.penalties, val=self.val)
         assert self.val is not None, "SGD chooses its epoch on val"
-        probes = train_probes(self.train, num_classes, recipe, seed=self.seed, val=self.val)
-        return Fit(probes, None)
+        new = self.augmented if recipe.augment else None
+        epochs = (new() if new else self.train for _ in range(recipe.epochs))
+        return Fit(train_probes(epochs, num_classes, recipe, seed=self.seed, val=self.val), None)
 
     def neighbours(self) -> dict[str, float]:
         """Returns the k-nearest-neighbour accuracy of each label with classes, by metric name."""
@@ -215,7 +219,8 @@ class Evaluation(NamedTuple):
         """Returns the metrics of the test evaluation, of all tasks and held-out labels, by name.
 
         For each label a probe is trained on all known items of `train`, its penalty (with SGD, its
-        epoch) is chosen on `val`, and it is scored on `test`, all without augmentation. Metrics are
+        epoch) is chosen on `val`, and it is scored on `test`. Only the training of a probe with
+        `evaluate.probe.augment` has augmentations. Metrics are
 
         - for classes: accuracy, accuracy_std, knn, the accuracy of the nearest training items, and
           the scores of `retrieval` among the test items. For a task with a head also the scores in
@@ -248,19 +253,19 @@ class Evaluation(NamedTuple):
         if gradient is not None:
             values[metrics.PROBE_GRADIENT] = gradient
         if predictions is not None:
-            found = measurement.predictions(probes)
-            save_predictions(predictions, self.dataset.fingerprint, found)
+            save_predictions(predictions, self.dataset.fingerprint, measurement.predictions(probes))
         return values
 
     def full_measurement(self) -> Measurement:
         """Returns the features of all splits with the settings of the test evaluation."""
         data, spec = self.dataset, self.spec
         labels = (*data.tasks, *data.held_out)
-        rows = (rows_with_any(data.table, split, labels) for split in SPLITS)
+        rows = [rows_with_any(data.table, split, labels) for split in SPLITS]
         train, val, test = (self.read(of_split, labels) for of_split in rows)
+        augmented = partial(self.read, rows[0], labels, torch.Generator().manual_seed(spec.seed))
         places = metrics.Labels(data.tasks, data.held_out, {}).places
-        heads = self._heads(test, data.tasks)
-        return Measurement(data.table, train, val, test, places, spec.evaluate, spec.seed, heads)
+        of = places, spec.evaluate, spec.seed, self._heads(test, data.tasks), augmented
+        return Measurement(data.table, train, val, test, *of)
 
     def _heads(self, measured: LabelledFeatures, tasks: Container[str]) -> dict[str, Tensor]:
         """Returns the outputs of the heads of tasks with classes, [n, D] by task."""
@@ -271,11 +276,17 @@ class Evaluation(NamedTuple):
         with evaluating(network):
             return {n: f(measured.features) for n, f in named if n in tasks and n in classes}
 
-    def read(self, rows: np.ndarray, labels: Sequence[str]) -> LabelledFeatures:
-        """Returns features and labels of these rows of the data, on the device."""
+    def read(
+        self, rows: np.ndarray, labels: Sequence[str], augment: torch.Generator | None = None
+    ) -> LabelledFeatures:
+        """Returns features and labels of these rows of the data, on the device.
+
+        With `augment` the features are of one view of each image, drawn by this generator.
+        """
         table, spec = self.dataset.table, self.spec
         shown = self.network, self.dataset.images, rows, spec.views, spec.evaluate.batch_size
-        features_ND = extract_features(*shown, self.device, self.autocast_dtype)
+        how = self.device, self.autocast_dtype, None, augment
+        features_ND = extract_features(*shown, *how)
         columns = table.labels | table.multi_hot
         values = {name: torch.from_numpy(columns[name][rows]).to(self.device) for name in labels}
         return LabelledFeatures(features_ND.to(self.device), values)

@@ -129,8 +129,7 @@ def _read_export(path: Path) -> tuple[RunSpec, Method, dict[str, Any]]:
         raise CheckpointError(
             f"{path.parent} is no complete export of this version: {error}; export again"
         ) from None
-    method = METHODS[spec.method.name](spec.method, spec.problem(sizes))
-    return spec, method, {"network": heads}
+    return spec, METHODS[spec.method.name](spec.method, spec.problem(sizes)), {"network": heads}
 
 
 def _load(path: Path) -> tuple[RunSpec, Method, dict[str, Any]]:

@@ -45,8 +45,7 @@ class TripletMethod(Method):
         # The initial masks of CSN: normal, mean 0.9, standard deviation 0.7.
         generator = torch.Generator().manual_seed(problem.seed)
         shape = num_masks or len(self.conditions), problem.head_dim
-        drawn = torch.randn(shape, generator=generator, device="cpu")
-        self.beta = nn.Parameter(0.9 + 0.7 * drawn)
+        self.beta = nn.Parameter(0.9 + 0.7 * torch.randn(shape, generator=generator, device="cpu"))
 
     def name_heads(self) -> tuple[str, ...]:
         return (HEAD,)

@@ -67,6 +67,7 @@ class SGDProbeSpec(Spec):
     lr: Positive = Field(0.1, description="learning rate")
     momentum: BelowOne = Field(0.0, description="of the steps")
     weight_decay: float = Field(0.0, ge=0, description="of the weights")
+    augment: bool = Field(False, description="each pass has a new view of each image of train")
 
 
 class MetricSpec(NamedSpec):

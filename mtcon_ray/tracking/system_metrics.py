@@ -22,7 +22,6 @@ def memory(device: torch.device) -> dict[str, float]:
     pages = int(Path("/proc/self/statm").read_text().split()[1])
     values = {metrics.PROCESS_MEMORY: pages * os.sysconf("SC_PAGE_SIZE") / MEGABYTE}
     if device.type == "cuda":
-        peak = torch.cuda.max_memory_allocated(device)
-        values[metrics.PROCESS_GPU_MEMORY] = peak / MEGABYTE
+        values[metrics.PROCESS_GPU_MEMORY] = torch.cuda.max_memory_allocated(device) / MEGABYTE
         torch.cuda.reset_peak_memory_stats(device)
     return values

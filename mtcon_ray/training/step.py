@@ -142,8 +142,7 @@ def epoch_metrics(tally: Tally, last: Update, *, lr: float, num_images: int) -> 
     values |= zip(map(metrics.loss, slugs.values()), losses, strict=True)
     values |= {metrics.weight(slugs[h]): w.item() for h, w in last.weight_by_head.items()}
     values |= {metrics.sigma(slugs[t]): s.item() for t, s in last.sigma_by_task.items()}
-    gauges = last.output.gauges()
-    return values | {name: g.item() for name, g in gauges.items() if math.isfinite(g)}
+    return values | {name: g.item() for name, g in last.output.gauges().items() if math.isfinite(g)}
 
 
 def encode(learner: Learner, x_NCHW: Tensor, *, teach: bool = True) -> dict[str, Tensor]:
@@ -286,8 +285,7 @@ def make_step(
     learner.method.after_step(done.output)
     if learner.teacher is not None:
         # Not its buffers: the teacher's batch norms have running moments of their own.
-        momentum = learner.method.momentum
-        _follow(learner.teacher.parameters(), learner.network.parameters(), momentum)
+        _follow(learner.teacher.parameters(), learner.network.parameters(), learner.method.momentum)
     if learner.average is not None:
         average, network = learner.average.state_dict(), learner.network.state_dict()
         _follow(average.values(), network.values(), learner.ema)

@@ -106,8 +106,7 @@ class Trainer:
         self._saved_at = self._timed_from = self._save_seconds = 0.0
         self._last_is_whole = False
         with self._memory_check():
-            problem = spec.problem(dataset.sizes)
-            method = METHODS[spec.method.name](spec.method, problem).to(device)
+            method = METHODS[spec.method.name](spec.method, spec.problem(dataset.sizes)).to(device)
             examples = method.examples(dataset, spec.seed)
             self._batches = Batches(dataset, examples, spec, device=device, ranks=ranks)
             self.learner = make_learner(method, spec, device=device, ranks=ranks, store=store)

@@ -47,8 +47,7 @@ def tiny() -> RunSpec:
 
 def table_of_searches() -> str:
     rising = {str(t): [t * e / 9 for e in range(1, 10)] for t in search.TEMPERATURES}
-    spec = search.grid_spec(photos=False, epochs=9, seeds=1)
-    return search.compare(spec, [rising], range(1))
+    return search.compare(search.grid_spec(photos=False, epochs=9, seeds=1), [rising], range(1))
 
 
 def table_of_cadence() -> str:

@@ -106,8 +106,7 @@ def test_lab_images_are_converted() -> None:
 
 def test_transparent_pixels_are_white_and_16_bits_are_refused() -> None:
     """Pillow would silently clip 16 bits to white."""
-    transparent = encoded(Image.new("RGBA", (8, 8), (10, 20, 30, 0)))
-    assert (decode_image(transparent, 8) == 255).all()
+    assert (decode_image(encoded(Image.new("RGBA", (8, 8), (10, 20, 30, 0))), 8) == 255).all()
     deep = encoded(Image.fromarray(np.full((8, 8), 300, dtype=np.uint16)))
     with pytest.raises(UnreadableImageError, match="8 bits a channel"):
         decode_image(deep, 8)

@@ -59,8 +59,7 @@ def test_strata_of_few_items_have_the_shares_together(size: int) -> None:
 
 def test_a_large_group_takes_nothing_from_other_strata() -> None:
     strata = np.repeat([0, 1, 2], [500, 200, 200])
-    groups = np.where(strata == 0, 0, np.arange(900))
-    split = stratified_split(strata, groups, (0.7, 0.1, 0.2), 0)
+    split = stratified_split(strata, np.where(strata == 0, 0, np.arange(900)), (0.7, 0.1, 0.2), 0)
     for stratum in (1, 2):
         counts = np.bincount(split[strata == stratum], minlength=3)
         assert counts == pytest.approx([140, 20, 40], abs=2)

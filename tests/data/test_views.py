@@ -200,8 +200,7 @@ def test_boxes_follow_torchvision(scale: tuple[float, float], ratio: tuple[float
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(7)
         crop = v2.RandomResizedCrop(SIZE, scale=scale, ratio=ratio)
-        blank = torch.empty(3, SOURCE, SOURCE)
-        draws = [crop.make_params([blank]) for _ in range(num_draws)]
+        draws = [crop.make_params([torch.empty(3, SOURCE, SOURCE)]) for _ in range(num_draws)]
     theirs = torch.tensor([[d["top"], d["left"], d["height"], d["width"]] for d in draws])
     assert ours.min() >= 0
     assert (ours[:, :2] + ours[:, 2:]).max() <= SOURCE

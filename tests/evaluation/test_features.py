@@ -7,10 +7,11 @@ import pytest
 import torch
 
 from mtcon_ray.data.dataset import Dataset
-from mtcon_ray.data.views import evaluation_views
+from mtcon_ray.data.views import draw_parameters, evaluation_views, make_views
 from mtcon_ray.errors import DivergedError
 from mtcon_ray.evaluation.features import extract_features, rankme
 from mtcon_ray.models.network import Network
+from mtcon_ray.spec.views import SecondViewSpec, ViewsSpec
 from tests.evaluation.conftest import CPU, TASKS, VIEWS, features_of, run_validate
 
 ROWS = np.array([5, 0, 11, 3, 3, 7])
@@ -37,6 +38,20 @@ def test_rows_in_order_for_any_batch(network: Network, dataset: Dataset, batch_s
     torch.testing.assert_close(features_ND, expected, rtol=1e-5, atol=1e-5)
     torch.testing.assert_close(heads, list(rows.values()), rtol=1e-5, atol=1e-5)
     assert not features_ND.is_inference()
+
+
+def test_augmented_features_are_of_one_view_per_image(network: Network, dataset: Dataset) -> None:
+    views = ViewsSpec(size=16, second=SecondViewSpec(flip=1.0))
+    generator = torch.Generator().manual_seed(1)
+    given = network, dataset.images, ROWS, views, 6, CPU, None, None, generator
+    first, later = extract_features(*given), extract_features(*given)
+    one = views.model_copy(update={"num_views": 1})
+    drawn = draw_parameters(6, dataset.images.shape[1], one, torch.Generator().manual_seed(1))
+    x_NCHW = make_views(torch.from_numpy(dataset.images[ROWS]), drawn, one)
+    with torch.no_grad():
+        expected = network.eval().features(x_NCHW)
+    torch.testing.assert_close(first, expected, rtol=1e-5, atol=1e-5)
+    assert not torch.allclose(later, first)
 
 
 def test_modes_and_statistics_are_as_before(network: Network, dataset: Dataset) -> None:

@@ -4,9 +4,11 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+import torch
 
 from mtcon_ray.data.dataset import Dataset
 from mtcon_ray.evaluation.logistic import train_probes
+from mtcon_ray.evaluation.probe_data import rows_with_any
 from mtcon_ray.evaluation.scores import best_thresholds, f1_scores
 from mtcon_ray.models.network import Network
 from tests.evaluation import conftest
@@ -50,15 +52,21 @@ def test_every_kind_is_measured_by_its_own_score(network: Network, dataset: Data
     assert values["test/map/looks"] < values["train/map/looks"] < 1
 
 
-def test_thresholds_of_f1_are_chosen_on_val(network: Network, dataset: Dataset) -> None:
-    mixed = of_every_kind(dataset)
-    evaluation = conftest.evaluation(network, mixed)
-    rows = [mixed.table.rows(split) for split in ("train", "val", "test")]
+@pytest.mark.parametrize("augment", [False, True])
+def test_thresholds_of_f1_are_chosen_on_val(
+    network: Network, dataset: Dataset, augment: bool
+) -> None:
+    mixed, recipe = of_every_kind(dataset), conftest.SGD.model_copy(update={"augment": augment})
+    evaluation, views = conftest.evaluation(network, mixed), torch.Generator().manual_seed(7)
+    rows = [rows_with_any(mixed.table, split, ("Looks",)) for split in ("train", "val", "test")]
     train, val, test = (evaluation.read(of_split, ["Looks"]) for of_split in rows)
-    probe = train_probes(train, {}, conftest.SGD, seed=7, val=val)["Looks"]
+    more = [evaluation.read(rows[0], ["Looks"], views) for _ in range(recipe.epochs)]
+    assert not torch.allclose(more[0].features, train.features)
+    seen = more if augment else [train] * recipe.epochs
+    probe = train_probes(seen, {}, recipe, seed=7, val=val)["Looks"]
     thresholds = best_thresholds(probe.scores(val.features), val.labels["Looks"])
     expected = f1_scores(probe.scores(test.features), test.labels["Looks"], thresholds)
-    by_sgd = conftest.SPEC.model_copy(update={"probe": conftest.SGD})
+    by_sgd = conftest.SPEC.model_copy(update={"probe": recipe})
     values = conftest.run_report(network, replace(mixed, tasks=("Looks",), held_out=()), by_sgd)
     for mean, value in expected.items():
         assert values[f"test/f1_{mean}/looks"] == pytest.approx(value)

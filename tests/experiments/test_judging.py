@@ -53,8 +53,7 @@ def test_views_that_change_colours_are_not_compared_by_a_colour(tmp_path: Path) 
         assert hidden_colours(seen, Claim(GOOD, strong, "closure")) == note
         assert hidden_colours(seen, Claim(GOOD, strong, "gender")) == ""
         assert hidden_colours(seen, Claim(GOOD, POOR, "closure")) == ""
-    answer = comparable(where, "holds", is_held_out=False, has_views=False)
-    assert answer == "not comparable"
+    assert comparable(where, "holds", is_held_out=False, has_views=False) == "not comparable"
 
 
 @pytest.mark.parametrize(("more", "answer"), [(-0.1, "cannot be decided here"), (0.1, "undecided")])

@@ -89,8 +89,7 @@ def test_a_network_of_one_task_is_tuned_by_it(
     photos: Mapping[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def trained(run: Run, system: System, seed: int, lr: float, epochs: int) -> dict[str, float]:
-        own = {f"val/accuracy/{label}": -lr for label in LABELS}
-        return {"val/accuracy": lr, **own}
+        return {"val/accuracy": lr, **{f"val/accuracy/{label}": -lr for label in LABELS}}
 
     monkeypatch.setattr(Run, "train", trained)
     run = Run(PIECES["headline"], photos, tmp_path, tmp_path, inf)

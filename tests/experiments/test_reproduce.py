@@ -82,8 +82,7 @@ def test_a_table_is_made_and_made_again_without_training(tmp_path: Path) -> None
     assert table["paper"].notna().sum() == 4
     assert len({path.name for path in (tmp_path / "sweeps").iterdir()}) == 6
     assert first.stdout.count("trial-0000 started") == 6
-    again = run_python(*command, HOME=str(tmp_path))
-    assert "started" not in again.stdout
+    assert "started" not in run_python(*command, HOME=str(tmp_path)).stdout
     assert pd.read_csv(folder / "mscon_table3" / "table.csv").equals(table)
     assert "not judged at this budget" in (folder / "chosen.html").read_text(encoding="utf-8")
 

@@ -87,8 +87,7 @@ def test_contrastive_equations(B: int, V: int, D: int, seed: int, k: int, beta: 
     for b, v in rows:
         others = [z[r] for r in rows if r != (b, v)]
         own, own_keys = ([x[b, w] for w in range(V) if w != v] for x in (z, keys))
-        negatives = [z[r] for r in rows if r[0] != b]
-        expected["simclr"].append(loops.anchor(z[b, v], own, negatives))
+        expected["simclr"].append(loops.anchor(z[b, v], own, [z[r] for r in rows if r[0] != b]))
         expected["infonce"].append(loops.anchor(z[b, v], own, others))
         expected["moco"].append(loops.anchor(z[b, v], own_keys, list(queue)))
     for form, terms in expected.items():

@@ -18,8 +18,7 @@ def sets_problem(*tasks: str) -> Problem:
 
 
 def rows_and_batch() -> tuple[dict[str, Tensor], Batch]:
-    sets = {"looks": SETS.to(torch.uint8)}
-    return {"looks": case_c()}, Batch({}, num_items=4, label_sets=sets)
+    return {"looks": case_c()}, Batch({}, num_items=4, label_sets={"looks": SETS.to(torch.uint8)})
 
 
 def test_has_the_values_of_case_c() -> None:

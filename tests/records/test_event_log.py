@@ -40,8 +40,7 @@ def test_events_are_strict_json_with_their_trial(path: Path) -> None:
     log.append_lines([report(1, a=math.nan, b=math.inf, c=-math.inf, d=1).to_line()])
     log.append(Lost(trial="trial-0000", reason="no file \udc80.jpg"))
     log.append(Ended(status="FINISHED", tags={}))
-    texts = path.read_text().splitlines()
-    lines = [json.loads(text, parse_constant=pytest.fail) for text in texts]
+    lines = [json.loads(text, parse_constant=pytest.fail) for text in path.read_text().splitlines()]
     assert lines[1]["metrics"] == {"a": "nan", "b": "inf", "c": "-inf", "d": 1.0}
     assert [(e["kind"], e.get("trial")) for e in lines] == [
         ("start", None), ("report", "trial-0000"), ("lost", "trial-0000"), ("end", None),

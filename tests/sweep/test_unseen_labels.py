@@ -47,7 +47,6 @@ def test_a_sweep_repeats_exactly_whatever_the_test_and_held_out_labels_say(tmp_p
     pd.testing.assert_frame_equal(before[chosen], after[chosen])
     best, other = true.required_winner(), corrupt.required_winner()
     paths = (true.folder_of(best) / MODEL_FILE, corrupt.folder_of(other) / MODEL_FILE)
-    networks = (load(path)["network"] for path in paths)
-    torch.testing.assert_close(*networks, rtol=0, atol=0)
+    torch.testing.assert_close(*(load(path)["network"] for path in paths), rtol=0, atol=0)
     for name in ("test/accuracy/kind", "heldout/accuracy/tone"):
         assert best.last_metrics[name] != other.last_metrics[name], "evaluation reads the labels"

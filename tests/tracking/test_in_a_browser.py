@@ -19,8 +19,7 @@ def test_mlflow_compares_the_trials_of_two_sweeps(root: Path, server: Server) ->
     server.start()
     sweeps = [Sweep(root / "sweeps" / name, server.uri) for name in ("shoes-1", "bags-1")]
     for sweep in sweeps:
-        trial = sweep.begin_both(1, 2)
-        trial.append(Ended(status="FINISHED", tags={}))
+        sweep.begin_both(1, 2).append(Ended(status="FINISHED", tags={}))
         sweep.send()
     found = [run for sweep in sweeps for run in (sweep.run(), sweep.run("trial-0000"))]
     runs = quote(json.dumps([run.info.run_id for run in found]))

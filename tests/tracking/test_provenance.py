@@ -51,8 +51,7 @@ def test_changed_data_sets_and_plugins_are_told(monkeypatch: pytest.MonkeyPatch)
 
 def test_outside_git_nothing_is_claimed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path.parent))
-    tags = provenance.provenance(tmp_path)
-    assert not [t for t in tags if ".git." in t]
+    assert not [t for t in provenance.provenance(tmp_path) if ".git." in t]
     monkeypatch.setenv("PATH", "")
     assert not [t for t in provenance.provenance(tmp_path) if ".git." in t]
 

@@ -46,8 +46,7 @@ def test_a_log_that_was_cut_for_a_repair_is_sent_again(sweep: Sweep, later: int)
     """
     trial = sweep.begin_both(1, 2, 3)
     sweep.send()
-    lines = trial.path.read_bytes().splitlines(keepends=True)
-    trial.path.write_bytes(b"".join(lines[:4]))
+    trial.path.write_bytes(b"".join(trial.path.read_bytes().splitlines(keepends=True)[:4]))
     trial.append(Ended(status="FAILED", tags={"mtcon.reason": "x" * later}))
     assert sweep.sender().pending() == 5
     sweep.send()

@@ -34,5 +34,4 @@ def test_four_writers_never_find_sqlite_locked(root: Path) -> None:
         results = pool.starmap(write_and_send, [(folder, uri) for folder in folders], chunksize=1)
     assert results == [{None}] * WRITERS
     for folder in folders:
-        steps = Sweep(folder, uri).steps("trial-0000", "m19")
-        assert steps == list(range(1, EPOCHS + 1))
+        assert Sweep(folder, uri).steps("trial-0000", "m19") == list(range(1, EPOCHS + 1))

@@ -128,8 +128,7 @@ def test_a_changed_training_is_refused_by_field(path: str, value: Any, message: 
 
 def test_other_data_are_refused_and_what_does_not_change_the_training_may_differ() -> None:
     """Name, resources and the settings of the test evaluation may differ."""
-    free = {"name": "two", "resources.workers": 2, "evaluate.bootstrap": 10}
-    other = with_values(SPEC, free)
+    other = with_values(SPEC, {"name": "two", "resources.workers": 2, "evaluate.bootstrap": 10})
     check_same_training(Path("last.pt"), STATE, other, "abc")
     with pytest.raises(CheckpointError, match="data fingerprint was 'abc', is 'xyz'"):
         check_same_training(Path("last.pt"), STATE, other, "xyz")

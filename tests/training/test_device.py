@@ -42,8 +42,7 @@ def test_images_that_were_read_ahead_are_those_of_the_rows() -> None:
     feed = devices.ImageFeed(IMAGES, np.arange(6), CPU)
     feed.streams = True
     for asked, later in (([0], [3, 1]), ([3, 1], [2, 2]), ([5, 4], [0])):
-        found = feed(np.array(asked), later=np.array(later))
-        assert found.tolist() == IMAGES[asked].tolist()
+        assert feed(np.array(asked), later=np.array(later)).tolist() == IMAGES[asked].tolist()
 
 
 @pytest.mark.parametrize(
@@ -81,8 +80,7 @@ def test_a_training_that_shares_a_gpu_keeps_to_its_part_of_it(
     asked: list[float] = []
     monkeypatch.setattr(batches, "ImageFeed", lambda *_, share: asked.append(share))
     monkeypatch.setattr(trainer, "settle", lambda device, share: asked.append(share))
-    spec = with_values(make_spec("mtcon"), {"resources.gpus": gpus})
-    start(spec, tmp_path / "store", tmp_path)
+    start(with_values(make_spec("mtcon"), {"resources.gpus": gpus}), tmp_path / "store", tmp_path)
     assert asked == [share, share]
 
 

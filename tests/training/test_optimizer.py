@@ -89,8 +89,7 @@ def test_further_schedules_have_the_rates_of_torch(epochs: int) -> None:
 )
 def test_the_optimizers_own_fields(train: dict[str, Any], expected: dict[str, Any]) -> None:
     method = MTCon(MTCon.Spec(), problem("a"))
-    spec = TrainSpec.model_validate(train)
-    optimizer = optimizers.make_optimizer(nn.Linear(2, 2), method, spec)
+    optimizer = optimizers.make_optimizer(nn.Linear(2, 2), method, TrainSpec.model_validate(train))
     assert expected.items() <= optimizer.param_groups[0].items()
     assert all(group["fused"] for group in optimizer.param_groups)
 
@@ -111,8 +110,7 @@ def test_adam_has_the_groups_and_takes_the_rates(name: str, kind: type[Adam]) ->
     network.bias.grad = torch.tensor([3.0, -0.01])
     optimizers.set_lr(optimizer, 1e-3)
     optimizer.step()
-    moved = (network.bias.detach() - before).tolist()
-    assert moved == pytest.approx([-1e-3, 1e-3], rel=1e-3)
+    assert (network.bias.detach() - before).tolist() == pytest.approx([-1e-3, 1e-3], rel=1e-3)
 
 
 def test_frozen_parameters_and_methods_without_any_are_left_out() -> None:

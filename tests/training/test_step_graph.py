@@ -57,8 +57,7 @@ def test_an_optimizer_reads_rate_and_momentum_of_each_step(optimizer: Any, tmp_p
     """The rates of an epoch's steps differ. With all augmentations, and a clipped gradient."""
     drawn = {f"views.{name}": 0.5 for name in ("blur", "solarise", "grayscale")}
     changes = {**drawn, "views.second.jitter": 0.0, "train.max_grad_norm": 0.5, "train.ema": 0.9}
-    spec = with_values(make_spec("mtcon"), {**changes, "train.optimizer": optimizer})
-    check(spec, tmp_path)
+    check(with_values(make_spec("mtcon"), {**changes, "train.optimizer": optimizer}), tmp_path)
 
 
 def test_each_phase_has_a_graph(tmp_path: Path) -> None:
@@ -147,8 +146,7 @@ def test_where_no_graph_can_be_captured_the_reason_is_logged(
     if reason.startswith("a plugin"):
         kind = torch.optim.Adam if changes["optimizer"] == "adam" else torch.optim.RMSprop
         made = replace(made, optimizer=kind(made.network.parameters()))
-    spec = TrainSpec(compile="graphs", **changes)
-    assert make_graph(made, spec, torch.device(device)) is None
+    assert make_graph(made, TrainSpec(compile="graphs", **changes), torch.device(device)) is None
     (message,) = caplog.messages
     assert message.startswith(f"train.compile graphs: trains without graphs, because {reason}")
     assert make_graph(made, TrainSpec(), torch.device(device)) is None

@@ -24,8 +24,7 @@ from tests.data.test_decoding import encoded
 )
 def test_pixels_are_planes(kind: str, levels: dict[int, int], made: Made) -> None:
     """Planes are stored by rows, and STL-10's by columns. Rows count through the files in order."""
-    fields = {"unlabeled": 2} if kind == "stl10" else {}
-    source = source_of(kind, made(kind), **fields)
+    source = source_of(kind, made(kind), **{"unlabeled": 2} if kind == "stl10" else {})
     side = source.spec.native_size
     assert side is not None
     images, bad = source.decode(list(levels), side)

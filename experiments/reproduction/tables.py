@@ -305,4 +305,4 @@ def seeds_in(trained: Trained, label: str, metric: str) -> list[float]:
     slug = metrics.slug(column)
     if metric == TRAIN_SCORE:
         return trained.metric(metrics.score("set", "train", slug))
-    return trained.metric(metrics.f1(split, F1_MEANS[metric], slug))
+    return trained.metric(metrics.retrieval(split, f"f1_{F1_MEANS[metric]}", slug))

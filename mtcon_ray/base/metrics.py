@@ -174,7 +174,7 @@ def weight(task: str) -> str:
 
 
 def retrieval(space: str, name: str, label: str) -> str:
-    """Returns the name of a retrieval score, such as map_at_r, or KNN. space: a split, or HEAD."""
+    """Returns the name of a retrieval score, KNN or a mean of F1. space: a split, or HEAD."""
     return f"{space}/{name}/{label}"
 
 
@@ -189,11 +189,6 @@ def score(kind: str, split: str, label: str) -> str:
 def score_std(kind: str, split: str, label: str) -> str:
     """Returns the name of the score's bootstrap standard deviation."""
     return f"{split}/{SCORES[kind]}_std/{label}"
-
-
-def f1(split: str, mean: str, label: str) -> str:
-    """Returns the name of a label set's F1. mean is `micro`, `macro` or `sample`."""
-    return f"{split}/f1_{mean}/{label}"
 
 
 class Reading(NamedTuple):

@@ -149,8 +149,7 @@ def checkpoint_folder(folder: Path, trial: str) -> Path:
 
 def list_trials(folder: Path) -> list[Path]:
     """Returns the existing folders of a sweep's trials, by name."""
-    found = folder.glob("checkpoints/trial-*")
-    return sorted(place for place in found if is_trial(place.name))
+    return sorted(place for place in folder.glob("checkpoints/trial-*") if is_trial(place.name))
 
 
 def attempt_folder(folder: Path, number: int) -> Path:

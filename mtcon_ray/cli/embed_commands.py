@@ -49,7 +49,7 @@ def embed(
         raise UserError(f"--to must end in {PARQUET}, got {to}")
     encoder, digest = _opened(model, root)
     with options.display() as console:
-        found = open_images(data_at(images, folder, column), encoder, cache_folder(root))
+        found = open_images(data_at(images, folder, column), encoder, cache_folder(root), console)
         unreadable = embed_images(encoder, found, to.absolute(), digest, console)
     if unreadable:
         first = next(iter(unreadable.values()))
@@ -99,7 +99,7 @@ def neighbours(
     if among is None or among.suffix != PARQUET:
         with options.display(quiet=as_json) as console:
             spec = encoder.data if among is None else data_at(among)
-            images = open_images(spec, encoder, store := cache_folder(root))
+            images = open_images(spec, encoder, store := cache_folder(root), console)
             file = embedded_images(encoder, images, store, digest, console)
     elif html is not None:
         raise UserError("--html needs the images: give --among their folder")

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from mtcon_ray.base.registry import expanded
-from mtcon_ray.cli.infer_labels import Texts, guess_labels
+from mtcon_ray.cli.infer_labels import Texts, can_be_learnt, guess_labels
 from mtcon_ray.cli.spec_template import Draft, spec_name
 from mtcon_ray.data.cells import WORDS_FOR_NOTHING
 from mtcon_ray.data.image_archive import open_files
@@ -21,8 +21,9 @@ from mtcon_ray.spec.data.base import Split
 
 # For names without spaces and signs. The names of the second line need a word such as ID.
 GROUP_NAMES = re.compile(
-    r"(group|patient|subject|person|identity|product|session)(id|no|nr|num|number|index|key|uid)?"
-    r"|(lesion|case|animal|participant|individual|specimen|study|exam)(id|no|nr|number|index|key|uid)"
+    r"(group|patient|subject|person|identity|session)(id|no|nr|num|number|index|key|uid)?"
+    r"|(product|lesion|case|animal|participant|individual|specimen|study|exam)"
+    r"(id|no|nr|num|number|index|key|uid)"
 )
 # A random split of fewer groups may have an empty part.
 LEAST_GROUPS = 10
@@ -95,11 +96,9 @@ def _group_column(columns: Mapping[str, Texts]) -> str | None:
 
 
 def _named_splits(column: str, texts: Texts) -> dict[str, Split]:
-    """Returns the split of each text of a column, {} if it is not a column of splits."""
-    values = {v for v in texts if v.strip().lower() not in WORDS_FOR_NOTHING}
-    found = split_names(values, column)
-    is_split = found.keys() == values and "train" in found.values()
-    return found if is_split and len(set(found.values())) > 1 else {}
+    """Returns the split of each text that names one, {} if it is not a column of splits."""
+    found = split_names({v for v in texts if v.strip().lower() not in WORDS_FOR_NOTHING}, column)
+    return found if "train" in found.values() and len(set(found.values())) > 1 else {}
 
 
 def _is_complete(splits: Mapping[str, Split], texts: Texts, table: TableFile) -> bool:
@@ -125,5 +124,8 @@ def infer_folders(images: Path) -> Draft:
         )
     fields["tasks"] = ["class"] if depth == 1 else [f"level_{i + 1}" for i in range(depth)]
     table = FolderSource(FolderSource.Spec.model_validate(fields)).read_labels()
+    tasks = [level for level in fields["tasks"] if can_be_learnt(table, level)]
+    if 0 < len(tasks) < depth:  # a single folder around all others is no class
+        fields |= {"levels": fields["tasks"], "tasks": tasks}
     name = spec_name(images.name.partition(".")[0])
     return Draft(name, len(table.rows("train")), {"kind": "folder", **fields, "held_out": []})

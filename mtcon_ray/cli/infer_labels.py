@@ -17,9 +17,9 @@ from mtcon_ray.spec.data.own import LIST_SEPARATOR, SEPARATORS, TableSpec
 
 Texts = Mapping[str, int]
 
-DECIMAL = re.compile(r"[-+]?\d+\.\d+([eE][-+]?\d+)?")
-# Columns with fewer rows per class are no labels.
-LEAST_ROWS_PER_CLASS = 5
+DECIMAL = re.compile(r"[-+]?\d+(\.\d+)?([eE][-+]?\d+)?")
+# Columns with fewer rows per class, or known for a smaller share of a split, are no labels.
+LEAST_ROWS_PER_CLASS, LEAST_SHARE = 5, 0.01
 # More whole numbers such as 12.0 in a column are measures, fewer are classes.
 MAX_WHOLE = 20
 MANY_BITS = 8
@@ -141,19 +141,24 @@ def _repeats(texts: Texts) -> bool:
 
 
 def _is_measure(texts: Texts) -> bool:
-    """Returns True for numbers with a decimal point. Many different integers may be identifiers.
+    """Returns True for numbers, some of them with a decimal point.
 
-    pandas writes few whole classes such as 1.0, too, if some cells are empty.
+    Many different integers may be identifiers. pandas writes few whole classes such as 1.0, too, if
+    some cells are empty.
     """
-    if not texts or not all(map(DECIMAL.fullmatch, texts)):
+    if not any("." in text for text in texts) or not all(map(DECIMAL.fullmatch, texts)):
         return False
     return len(texts) > MAX_WHOLE or not all(float(text).is_integer() for text in texts)
 
 
 def can_be_learnt(table: LabelTable, label: str) -> bool:
-    """Returns True if each split has labels, and the train split two classes."""
+    """Returns True if each split has labels, and the train split two classes.
+
+    Labels of less than 1 % of train or val are left out, because a probe of some of the items may
+    have none of them.
+    """
     try:
         check_label(table, label)
     except DataError:
         return False
-    return True
+    return all(table.known(label)[table.rows(s)].mean() >= LEAST_SHARE for s in ("train", "val"))

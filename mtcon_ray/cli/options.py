@@ -84,8 +84,7 @@ def verbosity(command: Command) -> Command:
 
     options: dict[str, Any] = {"is_flag": True, "expose_value": False, "callback": change}
     add_v = click.option("-v", "--verbose", help="Show traces.", **options)
-    add_q = click.option("-q", "--quiet", help="Results only.", **options)
-    return add_v(add_q(command))
+    return add_v(click.option("-q", "--quiet", help="Results only.", **options)(command))
 
 
 def root_option(default: str, **options: Any) -> Callable[[Command], Command]:

@@ -105,8 +105,7 @@ def _fixed_kind(raw: dict[str, Any]) -> NodeKind:
     """
     if (size := raw.get("metadata", {}).get("worker")) is None:
         return NodeKind("a machine of worker_ips", ANY_SIZE, ANY_SIZE, None)
-    count = len(raw["provider"]["worker_ips"])
-    return NodeKind("worker", *_size({"CPU": 0, **size}), count)
+    return NodeKind("worker", *_size({"CPU": 0, **size}), len(raw["provider"]["worker_ips"]))
 
 
 def _size(resources: dict[str, Any]) -> tuple[float, float]:

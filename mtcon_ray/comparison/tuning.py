@@ -67,6 +67,10 @@ def make_tuning(
     """
     limits = (raw.get("search") or {}).keys() & {*LIMITS} - tune.model_fields_set
     search = tune.search(changes) | {name: raw["search"][name] for name in limits}
+    if "train.epochs" in search["space"]:
+        raise SpecError(
+            f"{where}: leave train.epochs out of the space, tune.epochs sets it for all"
+        )
     whole = {"num_trials": tune.again or 1, "first_points": [], "scheduler": {"name": "none"}}
     short = deepcopy(dict(raw))
     set_value(short, "train.epochs", tune.epochs)

@@ -19,6 +19,7 @@ def doubtful_names(
     codes: np.ndarray,
     rows: np.ndarray | Sequence[str],
     row: str = "row",
+    what: str = "label",
 ) -> list[str]:
     """Returns warnings of class names with equal `spelling_key`, and of words for a missing value.
 
@@ -42,15 +43,15 @@ def doubtful_names(
     warnings = []
     if words := alike.pop(""):
         warnings.append(
-            f"label column {column!r}: {listed(words, ', ')} count as labels of their own; empty "
-            "the cells whose label is missing"
+            f"{what} column {column!r}: {listed(words, ', ')} count as {what}s of their own; empty "
+            f"the cells whose {what} is missing"
         )
     if several := [same for same in alike.values() if len(same) > 1]:
         groups = [listed(same, " and ") for same in several[:MAX_SHOWN]]
         if len(several) > MAX_SHOWN:
-            groups.append(f"and the spellings of {len(several) - MAX_SHOWN} more labels")
+            groups.append(f"and the spellings of {len(several) - MAX_SHOWN} more {what}s")
         warnings.append(
-            f"label column {column!r}: {', '.join(groups)} count as different labels; write them "
+            f"{what} column {column!r}: {', '.join(groups)} count as different {what}s; write them "
             "alike if they are one"
         )
     return warnings

@@ -10,10 +10,9 @@ import tarfile
 import tempfile
 import weakref
 import zlib
-from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path, PurePosixPath
 from threading import Lock
 from typing import IO
@@ -92,14 +91,11 @@ class ImageArchive(image_files.ImageFiles):
         if name in places or name.isascii():
             return places.get(name)
         same = self._by_composed_name.get(normalize("NFC", name), [])
-        return same[0] if len(same) == 1 else None
+        return places[same[0]] if len(same) == 1 else None
 
     @cached_property
-    def _by_composed_name(self) -> dict[str, list[tuple[int, int] | None]]:
-        found = defaultdict(list)
-        for name, place in self._index[1].items():
-            found[normalize("NFC", name)].append(place)
-        return found
+    def _by_composed_name(self) -> dict[str, list[str]]:
+        return image_files.grouped(self._index[1], partial(normalize, "NFC"))
 
     @cached_property
     def _index(self) -> tuple[int, dict[str, tuple[int, int] | None], dict[str, str]]:

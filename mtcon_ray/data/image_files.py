@@ -5,10 +5,10 @@ import hashlib
 import os
 import posixpath
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
-from functools import cache
+from functools import cache, partial
 from io import BufferedReader
 from pathlib import Path
 from unicodedata import normalize
@@ -25,6 +25,14 @@ PASSING_ERRORS = DISK_ERRORS | {errno.EMFILE, errno.ENFILE}
 
 class UnreadableImageError(Exception):
     """A missing or corrupt image. The message is the reason."""
+
+
+def grouped(names: Iterable[str], key: Callable[[str], str]) -> dict[str, list[str]]:
+    """Returns the names by their keys, in their order."""
+    found = defaultdict[str, list[str]](list)
+    for name in names:
+        found[key(name)].append(name)
+    return found
 
 
 def leads_outside(name: str) -> bool:
@@ -169,11 +177,9 @@ class ImageFolder(ImageFiles):
 
         @cache
         def listed(folder: str) -> dict[str, list[str]]:
-            found = defaultdict(list)
             with suppress(OSError):
-                for entry in os.listdir(self.root / folder):
-                    found[normalize("NFC", entry)].append(entry)
-            return found
+                return grouped(os.listdir(self.root / folder), partial(normalize, "NFC"))
+            return {}
 
         def spelled(name: str) -> str:
             path = ""

@@ -87,9 +87,11 @@ def join_attributes(table: TableFile, images: Column, path: Path) -> TableFile:
     if taken := sorted(table.columns.keys() & values.keys()):
         raise DataError(f"{path} must name other attributes than columns, got {taken[0]!r}")
     # The row -1 of an absent image is the added last entry.
-    rows = images.mapped(lambda image: row_of.get(image.rpartition("/")[2], -1), int)
+    rows = images.mapped(lambda i: row_of.get(i, row_of.get(i.rpartition("/")[2], -1)), int)
     found = {n: Column.of([*map(str, v.tolist()), ""]).rows(rows) for n, v in values.items()}
-    return replace(table, columns=table.columns | found)
+    absent = table.rows[rows == -1]
+    told = (f"{path} lacks {len(absent)} images, the first: row {i}" for i in absent[:1])
+    return replace(table, columns=table.columns | found, warnings=(*table.warnings, *told))
 
 
 def encode_classes(column: Column) -> tuple[np.ndarray, tuple[str, ...]]:

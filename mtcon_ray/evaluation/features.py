@@ -48,20 +48,20 @@ def extract_features(
     a memory map, read batch by batch. The network runs in eval mode, so batch-norm statistics do
     not change. Its mode is restored afterwards.
     """
-    batches = []
+    batches, one = [], views.model_copy(update={"num_views": 1})
+    drawn = draw_parameters(len(rows), images.shape[1], one, augment) if augment else None
     # cuDNN would time its algorithms again for each split's last batch, because its size differs.
     # After an error the next training sets it by `settle`.
     tried, torch.backends.cudnn.benchmark = torch.backends.cudnn.benchmark, False
     autocast = torch.autocast(device.type, autocast_dtype, enabled=autocast_dtype is not None)
     with evaluating(network), autocast:
         for start in range(0, len(rows), batch_size):
-            pixels = send(torch.from_numpy(images[rows[start : start + batch_size]]), device)
-            if augment is None:
-                x_NCHW = evaluation_views(pixels, views)
+            part = slice(start, start + batch_size)
+            pixels = send(torch.from_numpy(images[rows[part]]), device)
+            if drawn:
+                x_NCHW = make_views(pixels, drawn.rows(part), one)
             else:
-                one = views.model_copy(update={"num_views": 1})
-                drawn = draw_parameters(len(pixels), images.shape[1], one, augment)
-                x_NCHW = make_views(pixels, drawn, one)
+                x_NCHW = evaluation_views(pixels, views)
             batches.append(network.features(x_NCHW) if head is None else network(x_NCHW)[head])
     torch.backends.cudnn.benchmark = tried
     # A single copy to the CPU at the end: a copy per batch would be a device synchronisation, and

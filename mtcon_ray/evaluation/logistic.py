@@ -258,23 +258,24 @@ def train_probes(
     best: dict[str, tuple[float, LinearProbe]] = {}
     for epoch, train in enumerate(epochs, start=1):
         for label in train.labels:
-            known, size = train.known(label), num_classes.get(label)
-            x_ND = F.pad(known.features, (0, 1), value=1.0)
-            y = known.labels[label]
+            size, y = num_classes.get(label), train.labels[label]
             if epoch == 1:
-                zeros = x_ND.new_zeros(x_ND.shape[1], size or y.shape[1])
+                shape = train.features.shape[1] + 1, size or y.shape[1]
+                zeros = train.features.new_zeros(shape)
                 states[label] = zeros, zeros.clone(), torch.Generator().manual_seed(seed)
-            _descend(x_ND, y, recipe, states[label])
+            _descend(train.known(label), label, recipe, states[label])
             kind: Kind = "set" if size is None else "classes"
             probe = LinearProbe(kind, label, states[label][0].clone(), f"after {epoch} epochs")
             score = probe.score(val)
             if label not in best or score > best[label][0]:
                 best[label] = score, probe
+        del train  # before the features of the next epoch are computed
     return {label: probe for label, (_, probe) in best.items()}
 
 
-def _descend(x_ND: Tensor, y: Tensor, recipe: SGDProbeSpec, state: _State) -> None:
+def _descend(known: LabelledFeatures, label: str, recipe: SGDProbeSpec, state: _State) -> None:
     """Changes the state by an epoch of steps."""
+    x_ND, y = F.pad(known.features, (0, 1), value=1.0), known.labels[label]
     weight, velocity, generator = state
     order_N = torch.randperm(len(x_ND), generator=generator).to(x_ND.device)
     for rows in order_N.split(recipe.batch_size):

@@ -53,7 +53,8 @@ class LabelPredictions:
         fits = [array.shape for array in arrays] == [shape[:1], shape, shape]
         groups = self.rows if self.groups is None else self.groups
         fits &= groups.shape == shape[:1] and groups.dtype.kind in "iu"
-        are_numbers = self.truth.dtype.kind in "iu" and all(a.dtype.kind in "iuf" for a in arrays)
+        is_number = (a.dtype.kind in "iuf" and a.dtype.isnative and a.itemsize <= 8 for a in arrays)
+        are_numbers = self.truth.dtype.kind in "iu" and all(is_number) and self.truth.size > 0
         if not (len(shape) in (1, 2) and fits and are_numbers):
             raise ValueError("arrays must be numbers of the same items")
         if not (isinstance(self.names, list | tuple) and all(type(n) is str for n in self.names)):
@@ -95,5 +96,5 @@ def load_predictions(path: Path) -> Predictions | None:
                     more = names, arrays.get(f"{place}/groups")
                     found[split, label] = LabelPredictions(rows, truth, arrays[name], *more)
             return found
-    except (OSError, ValueError, KeyError, EOFError, RecursionError, BadZipFile):
+    except (OSError, ValueError, KeyError, EOFError, MemoryError, RecursionError, BadZipFile):
         return None

@@ -52,10 +52,11 @@ def short_probe_rows(
 def fewest_labels(table: LabelTable, spec: RunSpec) -> tuple[str, int]:
     """Returns the task with the fewest items in the objective's short probe, and their number.
 
-    Without tasks it returns "" and the number of items. Raises as `short_probe_rows`.
+    The number is of the first seed. Without tasks it returns "" and the number of items. Raises as
+    `short_probe_rows`, for any seed of `search.repeats`.
     """
-    labels = spec.labels
-    rows = short_probe_rows(table, labels, spec.evaluate, spec.seed)["val"]
+    labels, seeds = spec.labels, range(spec.seed, spec.seed + spec.search.repeats)
+    rows, *_ = (short_probe_rows(table, labels, spec.evaluate, seed)["val"] for seed in seeds)
     counts = {task: int(table.known(task)[rows].sum()) for _, task in labels.shares}
     worst = min(counts, key=counts.__getitem__, default="")
     return worst, counts.get(worst, len(rows))

@@ -47,7 +47,7 @@ class Measurement(NamedTuple):
     spec: EvaluateSpec
     seed: int
     heads: Mapping[str, Tensor] = {}
-    augmented: Callable[[], LabelledFeatures] | None = None
+    augmented: Callable[[torch.Generator], LabelledFeatures] | None = None
     head: str = metrics.HEAD
 
     def fit(self) -> Fit:
@@ -61,8 +61,9 @@ class Measurement(NamedTuple):
         if isinstance(recipe, ConvergedProbeSpec):
             return fit(self.train, num_classes, recipe.penalties, val=self.val)
         assert self.val is not None, "SGD chooses its epoch on val"
-        new = self.augmented if recipe.augment else None
-        epochs = (new() if new else self.train for _ in range(recipe.epochs))
+        new, draws = self.augmented if recipe.augment else None, torch.Generator()
+        draws.manual_seed(self.seed)
+        epochs = (new(draws) if new else self.train for _ in range(recipe.epochs))
         return Fit(train_probes(epochs, num_classes, recipe, seed=self.seed, val=self.val), None)
 
     def neighbours(self) -> dict[str, float]:
@@ -153,7 +154,7 @@ class Measurement(NamedTuple):
         f1 = measures.f1_scores(scores_NL, bits_NL, threshold_L)
         return {
             metrics.score(probe.kind, "train", slug): probe.score(self.train),
-            **{metrics.f1(split, mean, slug): value for mean, value in f1.items()},
+            **{metrics.retrieval(split, f"f1_{mean}", slug): value for mean, value in f1.items()},
         }
 
 
@@ -262,7 +263,7 @@ class Evaluation(NamedTuple):
         labels = (*data.tasks, *data.held_out)
         rows = [rows_with_any(data.table, split, labels) for split in SPLITS]
         train, val, test = (self.read(of_split, labels) for of_split in rows)
-        augmented = partial(self.read, rows[0], labels, torch.Generator().manual_seed(spec.seed))
+        augmented = partial(self.read, rows[0], labels)
         places = metrics.Labels(data.tasks, data.held_out, {}).places
         of = places, spec.evaluate, spec.seed, self._heads(test, data.tasks), augmented
         return Measurement(data.table, train, val, test, *of)
@@ -285,8 +286,7 @@ class Evaluation(NamedTuple):
         """
         table, spec = self.dataset.table, self.spec
         shown = self.network, self.dataset.images, rows, spec.views, spec.evaluate.batch_size
-        how = self.device, self.autocast_dtype, None, augment
-        features_ND = extract_features(*shown, *how)
+        features_ND = extract_features(*shown, self.device, self.autocast_dtype, augment=augment)
         columns = table.labels | table.multi_hot
         values = {name: torch.from_numpy(columns[name][rows]).to(self.device) for name in labels}
         return LabelledFeatures(features_ND.to(self.device), values)

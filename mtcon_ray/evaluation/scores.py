@@ -30,20 +30,6 @@ def mean_average_precision(scores_NL: Tensor, bits_NL: Tensor) -> float:
     return average_precisions(scores_NL, bits_NL).mean().item()
 
 
-def ranked(scores_NL: Tensor, bits_NL: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Returns each label's scores in descending order, its positives and ranks in the same order.
-
-    All are [N, L]. Positives are 0 or 1, and ranks count known items from 1, both in float64.
-    Unknown items come last, with score -inf and no positive, so they change no precision. Equal
-    scores stay in the items' order.
-    """
-    is_known_NL = bits_NL != UNKNOWN_BIT
-    masked_NL = scores_NL.masked_fill(~is_known_NL, -torch.inf)
-    sorted_NL, order_NL = masked_NL.sort(dim=0, descending=True, stable=True)
-    has_NL = (bits_NL == 1).gather(0, order_NL).double()
-    return sorted_NL, has_NL, is_known_NL.gather(0, order_NL).double().cumsum(dim=0)
-
-
 def average_precisions(scores_NL: Tensor, bits_NL: Tensor) -> Tensor:
     """Returns the non-interpolated average precision of each label, float64 [L].
 
@@ -91,8 +77,13 @@ def best_thresholds(scores_NL: Tensor, bits_NL: Tensor) -> Tensor:
     A threshold is half way between two successive scores, or the lowest score if all items are
     to be predicted positive. A label without positives gets 0, a probability of 0.5.
     """
+    is_known_NL = bits_NL != UNKNOWN_BIT
+    # Unknown items come last, without a positive, and no rank counts them.
+    masked_NL = scores_NL.masked_fill(~is_known_NL, -torch.inf)
+    sorted_NL, order_NL = masked_NL.sort(dim=0, descending=True, stable=True)
+    has_NL = (bits_NL == 1).gather(0, order_NL).double()
     # The number of predicted positives is the rank of the last predicted positive.
-    sorted_NL, has_NL, rank_NL = ranked(scores_NL, bits_NL)
+    rank_NL = is_known_NL.gather(0, order_NL).double().cumsum(dim=0)
     f1_NL = 2 * has_NL.cumsum(dim=0) / (rank_NL + has_NL.sum(dim=0))
     next_NL = torch.cat([sorted_NL[1:], torch.full_like(sorted_NL[:1], -torch.inf)])
     f1_NL = f1_NL.masked_fill(sorted_NL == next_NL, -1)  # no threshold separates equal scores

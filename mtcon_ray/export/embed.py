@@ -78,15 +78,19 @@ def data_at(path: Path, images: Path | None = None, column: str | None = None) -
         raise SpecError(explain(error, DataSpec)) from None
 
 
-def open_images(spec: DataSpec, encoder: TrainedEncoder, store: Path) -> Images:
+def open_images(
+    spec: DataSpec, encoder: TrainedEncoder, store: Path, callbacks: Callbacks
+) -> Images:
     """Returns the images of a data section, made square as in the encoder's training.
 
-    Raises DataError if they cannot be listed.
+    Files of a folder that are left out are noted. Raises DataError if they cannot be listed.
     """
     if isinstance(spec, FilesSpec):
         spec = spec.model_copy(update={"resize": encoder.resize})
     source = open_source(spec, store)
     if isinstance(source, FilesSource):
+        for warning in source.read_labels().warnings if isinstance(spec, FolderSpec) else ():
+            callbacks.on_note(f"warning: {warning}")
         return Images(source, source.names)
     return Images(source, [str(row) for row in range(len(source.read_labels()))])
 

@@ -38,8 +38,7 @@ class TrainedEncoder(nn.Module):
         # The heads of a method by name, as `project` returns their outputs.
         self.names, self.heads = network.names, network.heads
         self.eval().requires_grad_(False)
-        blank = torch.zeros(1, self.size, self.size, 3, dtype=torch.uint8)
-        self.width = self(blank).shape[1]
+        self.width = self(torch.zeros(1, self.size, self.size, 3, dtype=torch.uint8)).shape[1]
 
     def forward(self, images: Tensor) -> Tensor:
         """Returns features, float32 [N, width], of images, uint8 [N, H, W, 3] of any size.

@@ -88,8 +88,7 @@ def _blocks(
         near_ND = torch.tensor(values).reshape(len(block), width)
         finite_N = near_ND.isfinite().all(dim=1)
         rows = finite_N.nonzero()[:, 0].numpy()
-        paths = block[PATH].take(pa.array(rows)).to_pylist()
-        yield (rows + at).tolist(), paths, near_ND[finite_N]
+        yield (rows + at).tolist(), block[PATH].take(pa.array(rows)).to_pylist(), near_ND[finite_N]
         at, left_out = at + len(block), left_out + len(block) - len(rows)
     if left_out:
         log.warning("%s of %s images have no finite embedding and are left out", left_out, at)

@@ -36,21 +36,6 @@ class Degrees(NamedTuple):
         return (self.count_HB > 0).sum(dim=1, dtype=self.count_HB.dtype) * num_views
 
 
-class Pairs(NamedTuple):
-    """Coefficients of a small batch's loss. Rows are ordered item by item, N = B * V.
-
-    The sum of all anchors' losses is
-
-        sum over i of push_i logsumexp_i - sum over i and j of pull_ij z_i.z_j / temperature.
-    """
-
-    # Weight / number of positives, averaged over (i, j) and (j, i), and 0 on the diagonal.
-    pull_HNN: Tensor
-    # Sum of the positives' weights / their number, or 0 for an anchor without a positive.
-    push_HN: Tensor
-    num_valid_H: Tensor  # number of anchors with a positive
-
-
 class Relation(ABC):
     """The positives among the B items of a batch, each with V views.
 
@@ -68,10 +53,18 @@ class Relation(ABC):
         The result is undefined for rows without a positive.
         """
 
-    def pairs(self, z_BVD: Tensor) -> Pairs:
-        """Returns the coefficients of a small batch. H is 1 if all spaces have the same.
+    def pairs(self, z_BVD: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Returns a small batch's coefficients pull_HNN, push_HN and num_valid_H.
 
-        `z_BVD` gives shape, dtype and device.
+        H is 1 if all spaces have the same. Rows are ordered item by item, N = B * V. The sum of all
+        anchors' losses is
+
+            sum over i of push_i logsumexp_i - sum over i and j of pull_ij z_i.z_j / temperature.
+
+        pull is weight / number of positives, averaged over (i, j) and (j, i), and 0 on the
+        diagonal. push is the sum of the positives' weights / their number, or 0 for an anchor
+        without a positive. num_valid is the number of anchors with a positive. `z_BVD` gives shape,
+        dtype and device.
         """
         (B, V, _), degrees = z_BVD.shape, self.degrees(z_BVD[None])
         unit_1BB = torch.eye(B, dtype=z_BVD.dtype, device=z_BVD.device)[None]
@@ -82,7 +75,7 @@ class Relation(ABC):
         pull_HNN = pull_HBB.repeat_interleave(V, dim=1).repeat_interleave(V, dim=2)
         pull_HNN.diagonal(dim1=1, dim2=2).zero_()
         push_HN = (share_HB * degrees.weight_HB).repeat_interleave(V, dim=1)
-        return Pairs(pull_HNN, push_HN, degrees.num_valid_H(V))
+        return pull_HNN, push_HN, degrees.num_valid_H(V)
 
 
 class OwnView(Relation):
@@ -134,7 +127,7 @@ class EqualLabel(Relation):
         class_sum_FD = torch.zeros_like(item_sum_FD).index_add_(0, group_F, item_sum_FD)
         return class_sum_FD[group_F].view(H, B, 1, D) - x_HBVD
 
-    def pairs(self, z_BVD: Tensor) -> Pairs:
+    def pairs(self, z_BVD: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         (H, B), V = self.labels_HB.shape, z_BVD.shape[1]
         label_HN = self.labels_HB[:, :, None].expand(H, B, V).reshape(H, B * V)
         pull_HNN = (label_HN[:, :, None] == label_HN[:, None]).to(z_BVD.dtype)
@@ -144,7 +137,7 @@ class EqualLabel(Relation):
         push_HN = count_HN.clamp(max=1)
         # Both sides of a pair have equally many positives, so no average is needed.
         pull_HNN.mul_((push_HN / count_HN.clamp(min=1))[:, :, None])
-        return Pairs(pull_HNN, push_HN, push_HN.sum(dim=1))
+        return pull_HNN, push_HN, push_HN.sum(dim=1)
 
 
 class LabelSets(Relation):

@@ -71,8 +71,7 @@ def cross_correlations(z: Tensor) -> list[Tensor]:
 def off_diagonal_sum(x_DD: Tensor) -> Tensor:
     """Returns the sum of the entries off the diagonal of a [D, D] matrix."""
     # Masked before the sum: subtracting the diagonal's sum would cancel digits.
-    diagonal_DD = torch.eye(len(x_DD), dtype=torch.bool, device=x_DD.device)
-    return x_DD.masked_fill(diagonal_DD, 0).sum()
+    return x_DD.masked_fill(torch.eye(len(x_DD), dtype=torch.bool, device=x_DD.device), 0).sum()
 
 
 def other_views(z_BVD: Tensor) -> Tensor:

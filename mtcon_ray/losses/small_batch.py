@@ -26,7 +26,7 @@ def is_small(num_pairs: int, device: torch.device) -> bool:
 class SmallBatchSum(torch.autograd.Function):
     """scale * sum over anchors of (push logsumexp - pull . logits), [H], of rows z_BVD of H spaces.
 
-    `scale` is a number or a tensor [H]. pull and push are the coefficients in `positives.Pairs`.
+    `scale` is a number or a tensor [H]. pull and push are the coefficients of `Relation.pairs`.
     """
 
     @staticmethod

@@ -40,8 +40,7 @@ def fused_distances(z: Tensor, masks: Tensor, weight: Tensor) -> Tensor:
     """
     unit = unit_rows(z[:, :, None] * masks)
     weight = weight[..., None]
-    anchor = (weight * unit[:, :1]).sum(dim=2)
-    return F.pairwise_distance(anchor, (weight * unit[:, 1:]).sum(dim=2))
+    return F.pairwise_distance((weight * unit[:, :1]).sum(dim=2), (weight * unit[:, 1:]).sum(dim=2))
 
 
 def unit_rows(z: Tensor) -> Tensor:

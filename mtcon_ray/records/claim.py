@@ -37,7 +37,10 @@ class Claim:
         self._own = f"{FOLDER}/{self.number:06d}-{uuid4().hex}"
         objects.write(self._own, self._content)
         there = _claims(objects)
-        held = _held(there, now=there.pop(self._own).mtime_ns)
+        now = there.pop(self._own).mtime_ns
+        # Of two drivers with the same number, which began at the same moment, the greater id stays.
+        rivals = {n: c for n, c in there.items() if _number(n) != self.number or n > self._own}
+        held = _held(rivals, now)
         if held and not take_over:
             objects.delete([self._own])
             holder = (objects.read(held[-1]) or b"another").decode(errors="replace")

@@ -67,7 +67,9 @@ class SGDProbeSpec(Spec):
     lr: Positive = Field(0.1, description="learning rate")
     momentum: BelowOne = Field(0.0, description="of the steps")
     weight_decay: float = Field(0.0, ge=0, description="of the weights")
-    augment: bool = Field(False, description="each pass has a new view of each image of train")
+    augment: bool = Field(
+        False, description="each pass has a new view of each image of train, drawn as a first view"
+    )
 
 
 class MetricSpec(NamedSpec):

@@ -287,9 +287,8 @@ def check_space(spec: RunSpec, where: str = "spec") -> None:
 def apply_override(raw: dict[str, Any], override: str) -> None:
     """Sets the field of a `path=value` override in plain data. The value is read as YAML.
 
-    A searched field, also as a key of a mapping, leaves the search space: otherwise each trial
-    would replace the value. Relative paths start at the working directory and are made absolute.
-    Raises SpecError if the override is malformed.
+    A searched field, a key of a mapping or a field below too, leaves the search: trials would set
+    its value. Paths start at the working directory. Raises SpecError for a malformed override.
     """
     path, equals, text = override.partition("=")
     if not equals or not path:
@@ -305,7 +304,8 @@ def apply_override(raw: dict[str, Any], override: str) -> None:
     set_value(raw, path, value)
     search = raw["search"] if isinstance(raw.get("search"), dict) else {}
     space = search["space"] if isinstance(search.get("space"), dict) else {}
-    if given := {*_given(path, value)} & space.keys():
+    below = (field for field in space if path.startswith(f"{field}."))
+    if given := {*_given(path, value), *below} & space.keys():
         points = search.get("first_points")
         for each in (space, *(points if isinstance(points, list) else ())):
             for field in given if isinstance(each, dict) else ():

@@ -40,7 +40,10 @@ class SearchSpec(Spec):
         "results) or random. grid: every combination of listed values",
     )
     num_trials: int | None = Field(
-        None, ge=1, le=MAX_TRIALS, description="configurations. null: the whole grid, else 12"
+        None,
+        ge=1,
+        le=MAX_TRIALS,
+        description="configurations. null: the whole grid, else 12 or all first_points",
     )
     first_points: tuple[Point, ...] = Field((), description="tried first: dotted path to value")
     start_from: tuple[Annotated[str, Field(pattern=f"^{NAME.pattern}$")], ...] = Field(
@@ -132,7 +135,8 @@ class SearchSpec(Spec):
         """Returns the number of configurations to try, at most the size of a finite space."""
         sizes = [d.size for d in self.space.values()]
         whole = inf if None in sizes else prod(s for s in sizes if s is not None)
-        return int(min(whole, self.num_trials or (whole if self.sampler == "grid" else 12)))
+        some = whole if self.sampler == "grid" else max(12, len(self.first_points))
+        return int(min(whole, self.num_trials or some))
 
     @property
     def num_planned_trials(self) -> int:

@@ -15,6 +15,7 @@ from typing import Any
 from mtcon_ray.base.callbacks import Callbacks
 from mtcon_ray.base.paths import checkpoint_folder, trial_name
 from mtcon_ray.base.status import Status
+from mtcon_ray.errors import SpecError
 from mtcon_ray.records.events import Lost
 from mtcon_ray.records.results import SweepResults, by_configuration
 from mtcon_ray.sweep.halving import Rung
@@ -176,18 +177,22 @@ class Driver:
         return trial
 
     def _new_trial(self) -> Trial | None:
-        trials = self.trials
-        number = trials[-1].number + 1 if trials else 0
-        if number >= self.num_trials:
-            return None
-        configuration, repeat = divmod(number, self.spec.search.repeats)
-        suggest = self._suggester.configuration
-        # The seeds of a configuration are trials in succession.
-        params = trials[-1].params if repeat else suggest(configuration, trials)
-        if params is None:
-            self.num_trials = number  # the space is exhausted
-            return None
-        return self.record.start(trial_name(number), params, configuration, repeat)
+        while True:
+            trials = self.trials
+            number = trials[-1].number + 1 if trials else 0
+            if number >= self.num_trials:
+                return None
+            configuration, repeat = divmod(number, self.spec.search.repeats)
+            suggest = self._suggester.configuration
+            # The seeds of a configuration are trials in succession.
+            params = trials[-1].params if repeat else suggest(configuration, trials)
+            if params is None:
+                self.num_trials = number  # the space is exhausted
+                return None
+            try:
+                return self.record.start(trial_name(number), params, configuration, repeat)
+            except SpecError as error:  # values that do not fit together
+                self._end(self.trials[-1], Status.FAILED, str(error))
 
     def reported(self, name: str, lines: list[str], *, done: bool = False) -> bool:
         """Records epochs of a trial, and returns False if the trial must stop now.
@@ -198,8 +203,9 @@ class Driver:
         trial = self.record.trials[name]
         fresh = self.record.report(trial, lines)
         stops = [self._stops(name, each.epoch) for each in fresh if each.epoch in trial.values]
+        if lines:
+            self.progressed(name)  # also epochs in the log that are trained again
         if fresh:
-            self.progressed(name)
             last = fresh[-1]
             self.callbacks.on_report(name, last.epoch, trial.epochs, dict(last.metrics))
         if any(stops) and not done and trial.is_open:

@@ -44,7 +44,8 @@ class Rung:
         waiting, num_beyond = list[Trial](), 0
         for trial in trials:
             continues = trial.name in live and live[trial.name] is None
-            if continues or trial.status is Status.FINISHED or _last(trial) > self._of(trial):
+            # A trial that has finished at a plateau before the rung takes no place.
+            if continues or _last(trial) + (trial.status is Status.FINISHED) > self._of(trial):
                 num_beyond += 1
             elif trial.is_open and (trial.name in live or not self.waits(trial)):
                 return [], []  # it has yet to arrive at the rung

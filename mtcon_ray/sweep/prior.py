@@ -107,8 +107,7 @@ def _objective(labels: Labels) -> dict[tuple[str, str], tuple[str, float]]:
 
 
 def _text(labels: Labels) -> str:
-    tasks = dict.fromkeys(task for _, task in labels.shares)
-    return f"{labels.objective_title} over {list(tasks)}"
+    return f"{labels.objective_title} over {list(dict.fromkeys(task for _, task in labels.shares))}"
 
 
 def _trials_of(earlier: SweepResults, spec: RunSpec) -> list[Earlier]:

@@ -142,9 +142,7 @@ class SweepRecord:
         return trial
 
     def reopen(self, trial: Trial) -> None:
-        """Writes the resume of a trial. A failed trial is then trained from its start."""
-        if trial.status is Status.FAILED:
-            discard_resume_state(checkpoint_folder(self.folder, trial.name))
+        """Writes the resume of a trial."""
         self.append(events.Reopened(trial=trial.name))
 
     def report(self, trial: Trial, lines: list[str]) -> list[events.Reported]:
@@ -181,11 +179,13 @@ class SweepRecord:
     def tidy(self, trial: Trial, *, at_end: bool = False) -> None:
         """Removes an ended trial's resume state and records its files as artifacts, once.
 
+        A failed trial keeps the state if its values choose the network: a GPU repeats no value.
         No process of the trial may run. With `storage.keep` files are recorded only `at_end`, of
         the sweep: before it a network may be removed before it is sent.
         """
         folder = checkpoint_folder(self.folder, trial.name)
-        discard_resume_state(folder)
+        if trial.status is not Status.FAILED or self.spec.evaluate.select == "last":
+            discard_resume_state(folder)
         is_due = not trial.num_artifacts and (at_end or self.spec.storage.keep is None)
         if is_due and self.spec.tracking.sends_files_of(trial.status):
             kept = kept_files(folder)
@@ -218,7 +218,8 @@ class SweepRecord:
             return True
         finite = [epoch for epoch, value in trial.values.items() if math.isfinite(value)]
         best = max(finite, key=lambda epoch: trial.values[epoch], default=0)
-        own = {"patience": trial.params.get("train.patience", self.spec.train.patience)}
+        patience = trial.params.get("train.patience", self.spec.train.patience)
+        own = {"patience": patience and int(patience)}  # a listed "3" is a number too
         train, at_probe = self.spec.train.model_copy(update=own), trial.last_epoch in trial.values
         return at_probe and train.is_plateau(trial.last_epoch - best)
 

@@ -49,8 +49,7 @@ class Rungs:
 
         `share` is the trained share of the trial's own epochs, up to 1, `value` the objective.
         """
-        passed = (values for rung, values in self._rungs if share >= rung - ROUNDING)
-        values = next(passed, None)
+        values = next((values for rung, values in self._rungs if share >= rung - ROUNDING), None)
         if values is None or name in values:
             return False
         # A NaN stops no trial and counts for no other trial.

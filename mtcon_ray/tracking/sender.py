@@ -114,8 +114,7 @@ class Sender:
     def pending(self) -> int:
         """Returns the number of unsent events."""
         # A last line cut by a kill does not count, because it is never sent.
-        unread = num_events(self._log, self._read_to)
-        return sum(map(len, list(self._unsent.values()))) + unread
+        return sum(map(len, list(self._unsent.values()))) + num_events(self._log, self._read_to)
 
     @property
     def reason(self) -> str:

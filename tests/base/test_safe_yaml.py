@@ -23,8 +23,7 @@ from mtcon_ray.errors import SpecError
 )  # fmt: skip
 def test_plain_values_are_of_yaml_1_2_and_booleans_of_1_1(text: str, value: Any) -> None:
     (read,) = parse_yaml(f"[{text}]", "file")
-    assert read == value
-    assert type(read) is type(value)
+    assert (read, type(read)) == (value, type(value))
 
 
 TEXTS = st.text(st.characters(codec="utf-8"))

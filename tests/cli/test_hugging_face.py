@@ -15,7 +15,6 @@ from tests.pages import DOCS
 
 HEADING, TEXT = "Hugging Face and Parquet", (DOCS / "data.md").read_text(encoding="utf-8")
 PROGRAMS = [part.split("```")[0] for part in TEXT.split("```python\n")[1:]]
-ADVICE = f"see '{HEADING}' in docs/data.md"
 
 
 def test_init_reads_what_the_page_writes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -67,4 +66,4 @@ def test_files_of_rows_are_refused_with_the_page_that_converts_them(tmp_path: Pa
     }.items():
         told = refused(*words)
         assert why in told
-        assert f"; write images and a CSV of labels, {ADVICE}" in told
+        assert f"; write images and a CSV of labels, see '{HEADING}' in docs/data.md" in told

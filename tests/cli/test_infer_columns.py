@@ -88,6 +88,7 @@ def test_the_column_of_existing_files_is_that_of_the_images(folder: Path) -> Non
         ("Split", "Training_ _train train VAL _test", "split"),
         ("part", "train0 train1 train2 train1 train2", "task"),
         ("split", "train Training val '' val", "unused"),
+        ("split", "train train val test unlabeled", "unused"),
     ],
 )
 def test_a_split_goes_by_several_names(folder: Path, column: str, names: str, role: str) -> None:
@@ -102,14 +103,16 @@ def test_a_split_goes_by_several_names(folder: Path, column: str, names: str, ro
     assert found.unused == [column] * (role == "unused")
 
 
-def test_labels_that_a_split_lacks_are_no_tasks(folder: Path) -> None:
-    """`validate` would refuse them: no label in val, and one class in train."""
+def test_sparse_labels_are_no_tasks(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`validate` would refuse them: no label in val, one class in train, few labels in train."""
     split = [("train", "train", "train", "val", "test")[i % 5] for i in range(NUM_ROWS)]
     some = ["" if i % 5 == 3 else f"v{i % 2}" for i in range(NUM_ROWS)]
     same = ["a" if i % 5 < 3 else "b" for i in range(NUM_ROWS)]
-    csv = write_csv(folder, split=split, colour=cycle(6), some=some, same=same)
+    few = [f"v{i % 2}" if i % 5 > 2 or i < 12 else "" for i in range(NUM_ROWS)]
+    monkeypatch.setattr("mtcon_ray.cli.infer_labels.LEAST_SHARE", 0.05)
+    csv = write_csv(folder, split=split, colour=cycle(6), some=some, same=same, few=few)
     found = infer_columns(csv, folder)
-    assert (found.data["tasks"], found.unused) == (["colour"], ["some", "same"])
+    assert (found.data["tasks"], found.unused) == (["colour"], ["some", "same", "few"])
 
 
 @pytest.mark.parametrize(
@@ -117,7 +120,7 @@ def test_labels_that_a_split_lacks_are_no_tasks(folder: Path) -> None:
     [
         (("Patient ID",), "Patient ID"), (("patientId",), "patientId"),
         (("subject-id",), "subject-id"), (("study_id", "subject_id"), "subject_id"),
-        (("scene", "lesion", "caseload"), None),
+        (("scene", "lesion", "caseload", "product"), None),
     ],
 )  # fmt: skip
 def test_groups_have_many_names(folder: Path, columns: tuple[str, ...], group: str) -> None:
@@ -174,6 +177,12 @@ def test_a_folder_per_class(tmp_path: Path) -> None:
     spec = load_spec(tmp_path / "spec.yaml")
     assert (spec.name, spec.data.kind, spec.data.tasks) == ("my-flowers", "folder", ("class",))
     assert spec.train.batch_size == 8
+
+
+def test_a_folder_around_all_others_is_no_class(tmp_path: Path) -> None:
+    make(tmp_path / "images", "flowers/daisy", "flowers/rose")
+    accepted("init", tmp_path / "images", "-o", tmp_path / "spec.yaml")
+    assert load_spec(tmp_path / "spec.yaml").data.tasks == ("level_2",)
 
 
 def test_a_label_per_level_below_the_splits(tmp_path: Path) -> None:

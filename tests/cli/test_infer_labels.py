@@ -29,7 +29,7 @@ KIND = {"kind": {"a": 20, "b": 20, "c": 20}}
         ({f"F{k}": {"0.0": 9, "1.0": 9, "-1.0": 9} for k in range(9)}, None, {}),
         ({"grade": {"0.0": 30, "1.0": 30}}, ("grade",), {}),
         ({"grade": {f"{i}.0": 6 for i in range(30)}} | KIND, ("kind",), {}),
-        ({"grade": {"0.5": 30, "1.5": 30}} | KIND, ("kind",), {}),
+        ({"grade": {"0.5": 30, "1.5": 30, "2": 30}} | KIND, ("kind",), {}),
         ({"title": {f"t{i}": 1 for i in range(60)}} | KIND, ("kind",), {}),
         ({"constant": {"a": 60}} | KIND, ("kind",), {}),
         ({"brand": {f"b{i}": 6 for i in range(21)}} | KIND, ("brand", "kind"), {}),

@@ -152,9 +152,8 @@ def test_best_is_the_full_budget_winner(invoke: Invoke, sweep: Path) -> None:
     winner = "winner: trial-0000 (temperature=0.1), val/accuracy 0.400, network of epoch 2 of 2"
     assert winner in text.splitlines()
     record = json.loads(invoke("best", "tiny-1", "--json").stdout)
-    assert record["params"] == {"method.temperature": 0.1}
+    assert (record["params"], record["model_epoch"]) == ({"method.temperature": 0.1}, 2)
     assert record["checkpoint"] == str(sweep / "checkpoints" / "trial-0000" / "model.pt")
-    assert record["model_epoch"] == 2
     RunLog(sweep, "trial-0000").remove()
     lost = invoke("best", "tiny-1")
     assert lost.exit_code == 1
@@ -242,9 +241,8 @@ def test_trials_are_exported_as_an_optuna_study(invoke: Invoke, sweep: Path) -> 
     storage = JournalStorage(JournalFileBackend(str(target)))
     trials = optuna.load_study(study_name="tiny-1", storage=storage).trials
     assert [t.state.name for t in trials] == ["COMPLETE", "PRUNED", "FAIL", "RUNNING"]
-    assert trials[0].value == 0.4
+    assert (trials[0].value, trials[0].params) == (0.4, {"method.temperature": 0.1})
     assert trials[0].intermediate_values == {1: 0.3, 2: 0.4}
-    assert trials[0].params == {"method.temperature": 0.1}
     assert trials[2].user_attrs["reason"] == "Diverged: loss is nan"
     again = refused("export", "tiny-1", "--to", "optuna", "--root", sweep.parents[1])
     assert "--out must name a new file" in again

@@ -189,10 +189,9 @@ def test_without_consent_no_code_is_uploaded(tmp_path: Path, has_code: bool) -> 
 def test_tracking_is_passed_to_a_job_and_no_key() -> None:
     places = {"MLFLOW_TRACKING_URI": "http://mlflow:5000", "AWS_ENDPOINT_URL": "http://store:9000"}
     found = jobs.job_variables({**places, "AWS_SECRET_ACCESS_KEY": "canary"}, ["python", "a.py"])
-    assert found.pop(jobs.VERSIONS_VARIABLE) == json.dumps(jobs.versions())
-    assert found == places
+    assert found == {**places, jobs.VERSIONS_VARIABLE: json.dumps(jobs.versions())}
     environment = jobs.job_environment(Path(), found, None, has_code=False)
-    assert environment["env_vars"] == {"RAY_JOB_STOP_WAIT_TIME_S": "60", **places}
+    assert environment["env_vars"] == {"RAY_JOB_STOP_WAIT_TIME_S": "60", **found}
     assert "pip" not in environment
 
 

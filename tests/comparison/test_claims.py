@@ -79,11 +79,7 @@ def test_a_cell_has_the_mean_over_seeds_with_its_interval(row: MakeRow) -> None:
 def test_claims_have_the_paired_difference_and_a_verdict(row: MakeRow) -> None:
     """A difference above zero that may be below the margin does not decide the claim."""
     rows = [row("A", [0.70, 0.72, 0.71]), row("BB", [0.65, 0.66, 0.64]), row("one", [0.7])]
-    claims = [
-        claim("A", "BB"),
-        claim("A", "BB", margin=0.2),
-        claim("BB", "A", label="tilt", margin=0.1),
-    ]
+    claims = [claim("A", "BB"), claim("A", "BB", margin=0.2), claim("BB", "A", "tilt", 0.1)]
     claims += [claim("A", "one"), claim("A", "not chosen by --only")]
     first, *_, single = found = judged(rows, claims)
     verdicts = ["holds", "does not hold", "does not hold", "undecided"]

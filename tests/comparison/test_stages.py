@@ -32,6 +32,11 @@ def test_a_tuned_system_has_three_stages(load: Load, tmp_path: Path) -> None:
 def test_settings_of_tuning_are_checked_before_training(load: Load, tmp_path: Path) -> None:
     with pytest.raises(SpecError, match=r"start_from must name .*'no-such-sweep'"):
         stages(load, tmp_path, start_from=["no-such-sweep"])
-    pairs = {"train.epochs": {"grid": [1, 2]}, "train.warmup_epochs": {"grid": [0, 1]}}
+    with pytest.raises(SpecError, match=r"leave train\.epochs out of the space"):
+        stages(load, tmp_path, space={"train.epochs": {"choice": [1, 2]}})
+    pairs = {
+        "train.momentum": {"grid": [0.0, 0.9]},
+        "train.optimizer.nesterov": {"grid": [False, True]},
+    }
     with pytest.raises(SpecError, match=r"search\.space must hold configurations that"):
         stages(load, tmp_path, sampler="grid", num_trials=4, again=None, space=pairs)

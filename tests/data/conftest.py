@@ -21,14 +21,13 @@ class TableFiles:
         names = [f"{row}.jpg" for row in range(20)]
         for row, name in enumerate(names):
             save_image(self.images / name, 12 * row, (8, 12))
-        self.frame = pd.DataFrame(
-            {
-                "image": names,
-                "split": ["train", "train", "train", "val", "test"] * 4,
-                "kind": ["b", "a"] * 10,
-                "tone": ["dark", "dark", "light", "light"] * 5,
-            }
-        ).astype(object)
+        columns = {
+            "image": names,
+            "split": ["train", "train", "train", "val", "test"] * 4,
+            "kind": ["b", "a"] * 10,
+            "tone": ["dark", "dark", "light", "light"] * 5,
+        }
+        self.frame = pd.DataFrame(columns).astype(object)
 
     def spec(self, **fields: Any) -> TableSpec:
         """Writes the frame to the CSV; returns the spec of the table."""

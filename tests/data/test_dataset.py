@@ -186,8 +186,7 @@ def test_a_label_must_vary_in_train_and_have_values_in_each_split(
 
 def test_one_label_that_varies_is_enough_for_a_set(with_set: Any) -> None:
     with_set.frame["soft"] = "0"
-    table = labels_of(with_set.spec(**EVERY_KIND))
-    assert table.warnings == (
+    assert labels_of(with_set.spec(**EVERY_KIND)).warnings == (
         "label set 'looks': 1 of 2 labels are not in the train split and cannot be predicted "
         "(soft)",
         *(

@@ -20,8 +20,7 @@ URL = "s3://photos/lab/a b"
 def test_objects_of_a_real_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with object_store(monkeypatch) as server:
         store, path = Objects(URL), tmp_path / "file"
-        assert store.list() == {}
-        assert store.read("x/1") is None
+        assert (store.list(), store.read("x/1")) == ({}, None)
         store.write("x/1", b"one")
         path.write_bytes(bytes(12_000_000))  # in several parts
         store.write("x/2", path)

@@ -159,8 +159,7 @@ def test_one_changed_field_moves_no_other_draw() -> None:
 
 def test_the_draws_of_earlier_versions_repeat() -> None:
     """The numbers were drawn before views had solarisation and a second recipe."""
-    spec = ViewsSpec(blur=0.5, grayscale=0.5)
-    drawn = draw_parameters(3, SOURCE, spec, torch.Generator().manual_seed(7))
+    drawn = drawn_by(ViewsSpec(blur=0.5, grayscale=0.5), 3, seed=7)
     assert drawn.box_R4.tolist() == [[11, 5, 26, 26], [7, 17, 20, 20], [1, 3, 39, 36]]
     assert drawn.flip_R.tolist() == [False, True, False]
     assert drawn.order_R4.tolist() == [[0, 3, 2, 1], [3, 2, 0, 1], [0, 1, 2, 3]]
@@ -179,9 +178,8 @@ def test_a_second_recipe_is_that_of_the_even_views_alone() -> None:
     drawn, of_first, of_second = (drawn_by(spec, 33, 8) for spec in (both, first, second))
     for field in fields(ViewParameters):
         values_R, odd_R, even_R = (getattr(d, field.name) for d in (drawn, of_first, of_second))
-        assert torch.equal(values_R[0::3], odd_R[0::3]), field.name
-        assert torch.equal(values_R[2::3], odd_R[2::3]), field.name
-        assert torch.equal(values_R[1::3], even_R[1::3]), field.name
+        for view, expected_R in enumerate((odd_R, even_R, odd_R)):
+            assert torch.equal(values_R[view::3], expected_R[view::3]), field.name
     assert drawn.solarise_R.tolist() == [0, pytest.approx(0.6), 0] * 11
 
 

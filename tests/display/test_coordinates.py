@@ -38,8 +38,7 @@ def test_a_line_passes_each_value_at_its_height(sweep: MakeSweep) -> None:
     assert weightings == [(235.0, "equal"), (105.0, "learned")]
     heights = [[float(y) for y in re.findall(r",(\S+)", points)] for points, *_ in lines]
     assert heights[-1] == [MIDDLE, 105, MIDDLE, TOP]
-    assert heights[0][0] == TOP
-    assert heights[0][-1] == BOTTOM
+    assert (heights[0][0], heights[0][-1]) == (TOP, BOTTOM)
     assert [look for _, look, _ in lines] == ["less than the full budget", "full budget", "winner"]
     assert lines[-1][-1].startswith("trial-0001: temperature=0.1 weighting=learned lr=0.1, ")
 

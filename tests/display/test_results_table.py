@@ -30,8 +30,7 @@ def test_a_set_and_classes_stand_with_their_own_scores() -> None:
     plan = plan_with(classes={"attributes": 8, "shape": 5}, majority=majority)
     _, head, *rows, _ = winner_lines(results_of(spec, trial_of(0, 3, values), plan=plan))
     assert head.split()[-2:] == ["accuracy", "7-NN"]
-    words = [line.split() for line in rows]
-    assert words == [
+    assert [line.split() for line in rows] == [
         ["test", "attributes", "(mAP)", "8", "labels", "0.300", "0.610", "±", "0.020", "—"],
         ["test", "shape", "5", "0.700", "0.700", "0.650"],
         ["held", "out", "tilt", "—", "—", "0.250", "—"],

@@ -43,7 +43,7 @@ def test_rows_in_order_for_any_batch(network: Network, dataset: Dataset, batch_s
 def test_augmented_features_are_of_one_view_per_image(network: Network, dataset: Dataset) -> None:
     views = ViewsSpec(size=16, second=SecondViewSpec(flip=1.0))
     generator = torch.Generator().manual_seed(1)
-    given = network, dataset.images, ROWS, views, 6, CPU, None, None, generator
+    given = network, dataset.images, ROWS, views, 4, CPU, None, None, generator
     first, later = extract_features(*given), extract_features(*given)
     one = views.model_copy(update={"num_views": 1})
     drawn = draw_parameters(6, dataset.images.shape[1], one, torch.Generator().manual_seed(1))

@@ -71,6 +71,11 @@ def compressed(path: Path) -> None:
         np.savez_compressed(path, **dict(file))
 
 
+def emptied(path: Path) -> None:
+    with np.load(path) as file:
+        np.savez(path, **{name: a[:0] if a.ndim else a for name, a in file.items()})
+
+
 def with_array(name: str, array: np.ndarray) -> Callable[[Path], None]:
     def changed(path: Path) -> None:
         with np.load(path) as file:
@@ -88,11 +93,14 @@ def with_array(name: str, array: np.ndarray) -> Callable[[Path], None]:
         lambda path: path.write_bytes(b""),
         lambda path: path.write_bytes(b"PK\x03\x04 cut"),
         compressed,
+        emptied,
         with_array("fingerprint", np.array([Planted()])),
         with_array("test/tags/scores", np.zeros((2, 1))),
         with_array("heldout/colour/predicted", np.array(["x", "y"])),
         with_array("heldout/colour/predicted", np.zeros(2, dtype=bool)),
         with_array("heldout/colour/truth", np.zeros(2)),
+        with_array("heldout/colour/truth", np.zeros(2, dtype=">i8")),
+        with_array("heldout/colour/predicted", np.zeros(2, dtype=np.longdouble)),
         *(with_array("test/tags/names", np.array(x)) for x in ("x", "7", "[7]", 99_999 * "[")),
     ],
 )

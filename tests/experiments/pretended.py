@@ -43,7 +43,10 @@ def trained(
             values[metrics.score(kind, split, column)] = accuracy
             values[metrics.score_std(kind, split, column)] = 0.02
             if kind == "set":
-                values |= {metrics.f1(split, m, column): accuracy / 2 for m in ("micro", "macro")}
+                values |= {
+                    metrics.retrieval(split, m, column): accuracy / 2
+                    for m in ("f1_micro", "f1_macro")
+                }
                 values[metrics.score(kind, "train", column)] = accuracy + 0.1
             wrong[split, column] = np.arange(NUM_ITEMS) >= round(accuracy * NUM_ITEMS)
         trials.append(trial_of(seed, 1, values, seed=seed))

@@ -33,8 +33,7 @@ def test_every_system_has_a_valid_spec_at_a_budget(budget: str, name: str, tmp_p
 
 def test_labels_are_those_of_the_images_that_stand_in(tmp_path: Path) -> None:
     spec = setting(tmp_path).spec_of(Cell("zappos50k", "supcon:closure", noise=(("closure", 0.4),)))
-    assert spec.data.tasks == ("shape", "texture", "colour")
-    assert spec.data.held_out == ("tilt",)
+    assert (spec.data.tasks, spec.data.held_out) == (("shape", "texture", "colour"), ("tilt",))
     assert spec.method.model_dump()["task"] == "texture"
     assert spec.data.label_noise == {"texture": 0.4}
     assert setting(tmp_path).source("zappos50k").name_label("closure") == "closure (texture)"

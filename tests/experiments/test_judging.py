@@ -81,6 +81,5 @@ def test_a_claim_without_images_says_which_are_missing(tmp_path: Path) -> None:
     missing = {cell: Trained(cell, None, Row(cell.slug, None, "no images")) for cell in SCORES}
     claim = Claim(GOOD, POOR, "brand", 1.0)
     (verdict,) = judge(setting(tmp_path, "small", only="paper"), missing, [claim])
-    assert verdict.answer == "not testable here"
-    assert verdict.label == "brand"
+    assert (verdict.answer, verdict.label) == ("not testable here", "brand")
     assert verdict.why.endswith(": no images")

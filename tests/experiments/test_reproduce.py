@@ -62,9 +62,7 @@ def test_what_fails_is_in_the_report_and_the_rest_goes_on(
     assert [name for name in reproduce.NAMES if f"no room for {name}" not in whole] == []
     assert here("mscon_table3", "mscon_table4", "--root", tmp_path) == 1
     html = (folder / "chosen.html").read_text(encoding="utf-8")
-    assert "no room for mscon_table3" in html
-    assert "no room for mscon_table4" in html
-    assert "no room for theorem1" not in html
+    assert {*re.findall(r"no room for (\w+)", html)} == {"mscon_table3", "mscon_table4"}
     assert (folder / "index.html").read_text(encoding="utf-8") == whole
 
 
@@ -112,5 +110,4 @@ def test_a_plan_says_what_the_claims_will_detect(tmp_path: Path) -> None:
     lines = plan_lines(experiment, setting(tmp_path, "smoke", *small), this_machine())
     assert lines[-1] == "no claim is judged with 1 of at least 3 seeds"
     lines = plan_lines(experiment, setting(tmp_path, "small", only="paper"), this_machine())
-    assert all("MEDIC needs medic below --paper-data" in line for line in lines)
-    assert lines
+    assert {"MEDIC needs medic below --paper-data" in line for line in lines} == {True}

@@ -28,6 +28,7 @@ from mtcon_ray.spec.run_spec import parse_spec
 from mtcon_ray.sweep.run import train_once
 from tests import specs
 from tests.cli import conftest
+from tests.data.sources.downloads import save_image
 
 NUM = 12
 
@@ -99,7 +100,7 @@ def test_exports_embed_alike(root: Path, tmp_path: Path, monkeypatch: pytest.Mon
 def test_images_are_made_square_as_in_the_training(root: Path, tmp_path: Path) -> None:
     encoder = load_encoder("one", root=root)
     encoder.resize = "crop"
-    images = open_images(data_at(root.parent / "photos"), encoder, tmp_path)
+    images = open_images(data_at(root.parent / "photos"), encoder, tmp_path, Callbacks())
     pixels, _ = images.decoded([0], encoder.size)
     (file,) = (root.parent / "photos").glob(images.names[0])
     assert (pixels[0] == encoder.stored([file])[0].numpy()).all()
@@ -110,17 +111,15 @@ def test_tables_and_specs_name_images_too(root: Path, tmp_path: Path) -> None:
     photos, file = root.parent / "photos", tmp_path / "out.parquet"
     (tmp_path / "t.csv").write_text("photo,x\nb/01.png,1\n00.png,2\n")
     (tmp_path / "T.TSV").write_text("photo\tx\nb/01.png\t1\n00.png\t2\n")
-    run(
-        root, "embed", "one", tmp_path / "T.TSV", "--images", photos, "--column", "photo",
-        "--to", file,
-    )  # fmt: skip
+    column = ("--column", "photo")
+    run(root, "embed", "one", tmp_path / "T.TSV", "--images", photos, *column, "--to", file)
     assert pq.read_table(file)["path"].to_pylist() == ["b/01.png", "00.png"]
     none, before = tmp_path / "none.parquet", file.read_bytes()
-    told = run(root, "embed", "one", tmp_path / "t.csv", "--column", "photo", "--to", file, code=2)
+    told = run(root, "embed", "one", tmp_path / "t.csv", *column, "--to", file, code=2)
     assert "name their folder by --images" in told
     assert file.read_bytes() == before, "an earlier file stays"
     assert not file.with_name(f"{file.name}.parts").exists(), "images may be mended"
-    told = run(root, "embed", "one", photos, "--column", "photo", "--to", none, code=2)
+    told = run(root, "embed", "one", photos, *column, "--to", none, code=2)
     assert "--column and --images are options for a table" in told
     told = run(root, "embed", "one", "s3://bucket/photos", "--to", none, code=2)
     assert "images: must be a path of this machine" in told
@@ -130,6 +129,15 @@ def test_tables_and_specs_name_images_too(root: Path, tmp_path: Path) -> None:
         run(root, "embed", "one", tmp_path / "s.yaml", "--to", file)
     assert {call.args for call in pool.call_args_list} == {(1,)}, "a thread draws synthetic images"
     assert pq.read_table(file)["path"].to_pylist() == [str(i) for i in range(120)]
+
+
+def test_images_beside_folders_of_splits_are_noted(root: Path, tmp_path: Path) -> None:
+    for name in ("train/0.png", "test/1.png", "extra/2.png"):
+        save_image(tmp_path / name, 9)
+    told = Mock()
+    images = open_images(data_at(tmp_path), load_encoder("one", root=root), tmp_path, told)
+    assert images.names == ["test/1.png", "train/0.png"]
+    assert "warning: 1 files of" in told.on_note.call_args.args[0]
 
 
 def stop() -> Mock:
@@ -145,7 +153,7 @@ def test_embedding_continues(root: Path, tmp_path: Path, monkeypatch: pytest.Mon
         Image.new("RGB", (20, 20), (i * 20, 0, 0)).save(photos / f"{i:02}.png")
     (photos / "03.png").write_bytes(b"no image")
     encoder = load_encoder("one", root=root)
-    images = open_images(data_at(photos), encoder, tmp_path)
+    images = open_images(data_at(photos), encoder, tmp_path, Callbacks())
     whole, stopped = tmp_path / "whole.parquet", tmp_path / "stopped.parquet"
     bad = embed_images(encoder, images, whole, "model", Callbacks())
     assert bad.keys() == {3}
@@ -230,20 +238,16 @@ def test_neighbours_as_a_table_json_and_a_page(root: Path, tmp_path: Path) -> No
     assert lines[:2] == [str(query), "similarity  image"]
     assert lines[2].split() == ["1.0000", "b/05.png"]
     assert len(lines) == 5
-    told = run(
-        root, "neighbours", "one", query, photos / "00.png", "--head", "colour", "--json",
-        "--html", page,
-    )  # fmt: skip
-    groups = json.loads(told)
+    options = ("--head", "colour", "--json", "--html", page)
+    groups = json.loads(run(root, "neighbours", "one", query, photos / "00.png", *options))
     assert list(groups) == [str(query), str(photos / "00.png")]
     assert [len(group) for group in groups.values()] == [10, 10]  # of the training's own images
     html = page.read_text()
     assert html.count('src="data:image/jpeg;base64,') == 22
     assert "default-src 'none'" in html
     (tmp_path / "no.png").write_text("no image")
-    refused = run(root, "neighbours", "one", tmp_path / "no.png", code=2)
-    assert re.search("an IMAGE cannot be read: .*no.png: not an image", refused)
-    refused = run(root, "neighbours", "one", tmp_path / "none.png", code=2)
-    assert re.search("an IMAGE cannot be read: .*none.png", refused)
+    for name, why in (("no.png", ": not an image"), ("none.png", "")):
+        refused = run(root, "neighbours", "one", tmp_path / name, code=2)
+        assert re.search(f"an IMAGE cannot be read: .*{name}{why}", refused)
     refused = run(root, "neighbours", "one", query, "--head", "colours", code=2)
     assert "did you mean 'colour'" in refused

@@ -56,9 +56,8 @@ def test_what_is_probed_is_embedded(
     encoder: dict[str, object], method: dict[str, object], dim: int | None
 ) -> None:
     """The encoder's last layer may be an embedding of `dim` numbers, which the heads see too."""
-    network_of = {"encoder": encoder, "embedding_dim": dim}
-    sections = {"views": {"size": 32}, "model": network_of, "method": method}
-    spec = parse_spec({"name": "a", **sections})
+    sections = {"model": {"encoder": encoder, "embedding_dim": dim}, "method": method}
+    spec = parse_spec({"name": "a", "views": {"size": 32}, **sections})
     made = METHODS[spec.method.name](spec.method, spec.problem(dict.fromkeys(spec.data.tasks, 3)))
     network = build_network(spec.model, made.make_network, 0)
     torch.stack([z.sum() for z in network(torch.randn(4, 3, 32, 32)).values()]).sum().backward()

@@ -37,13 +37,12 @@ def test_checkpoint_is_measured_again_also_on_other_labels(spec: RunSpec, tmp_pa
     (result,) = results.trials
     best = results.folder_of(result) / "model.pt"
     overrides = ["evaluate.bootstrap=30", "data.held_out=[mark]", "data.tasks=[colour]"]
-    note = Mock()
-    told = Mock(on_note=note)
+    told = Mock()
     values = evaluate_checkpoint(best, root=tmp_path, overrides=overrides, callbacks=told)
-    note.assert_not_called()  # other data are wanted
+    told.on_note.assert_not_called()  # other data are wanted
     with patch.object(trained_network, "open_dataset", changed_data):
         evaluate_checkpoint(best, root=tmp_path, callbacks=told)
-    assert "the data have changed since the training" in note.call_args.args[0]
+    assert "the data have changed since the training" in told.on_note.call_args.args[0]
     accuracies = {name for name in values if "/accuracy/" in name}
     assert accuracies == {"test/accuracy/colour", "heldout/accuracy/mark"}
     assert result.status == "FINISHED"

@@ -12,6 +12,8 @@ from torch import Tensor
 from mtcon_ray.losses.contrastive import contrast
 from mtcon_ray.losses.positives import EqualLabel, LabelSets, OwnView, Relation
 
+# Names of two tasks.
+TASKS = ("shape", "colour")
 VALUES: dict[str, Any] = json.loads((Path(__file__).parents[1] / "unit_values.json").read_text())
 
 # Case D: rows of the first view, of the second view, and of the queue.

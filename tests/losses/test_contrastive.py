@@ -48,7 +48,7 @@ def test_an_unknown_reduction_raises() -> None:
 @pytest.mark.parametrize("labels", [[2**24, 2**24 + 1], [2**62, 2**62 + 1]])
 def test_labels_that_no_float_tells_apart_are_no_partners(labels: list[int]) -> None:
     """Labels may be hashes."""
-    pull_NN = EqualLabel(torch.tensor(labels)).pairs(torch.zeros(2, 2, 3)).pull_HNN[0]
+    pull_NN = EqualLabel(torch.tensor(labels)).pairs(torch.zeros(2, 2, 3))[0][0]
     assert pull_NN.nonzero().tolist() == [[0, 1], [1, 0], [2, 3], [3, 2]]
 
 

@@ -59,7 +59,6 @@ def test_amcl_s_term_takes_the_place_of_infonce() -> None:
 def test_half_of_the_patches_of_every_view_are_hidden() -> None:
     method = make()
     network = method.make_network(ViT(ViT.Spec(patch=4, width=16, depth=1, heads=2)))
-    assert network.mask_ratio == 0.5
-    assert network.noise_level == 0.05
+    assert (network.mask_ratio, network.noise_level) == (0.5, 0.05)
     assert network.decoder.level is not None
     assert tuple(network(torch.zeros(2, 3, 16, 16))) == method.heads

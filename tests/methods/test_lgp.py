@@ -4,7 +4,6 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor, nn
 
 from mtcon_ray.losses import nt_xent
 from mtcon_ray.methods.autoencoding import LGP
@@ -15,6 +14,7 @@ from mtcon_ray.training.distributed import ALONE
 from mtcon_ray.training.optimizer import make_optimizer
 from mtcon_ray.training.step import Learner, update
 from tests.methods.test_can import BATCH, rows
+from tests.models.test_vit import images
 from tests.problems import problem
 from tests.training.learners import snapshot
 
@@ -25,25 +25,15 @@ def make(depth: int = 3, **fields: Any) -> tuple[LGP, Network]:
     return method, method.make_network(ViT(ViT.Spec(patch=4, width=16, depth=depth, heads=2)))
 
 
-def images() -> Tensor:
-    """Returns two views of six items, [12, 3, 16, 16]."""
-    return torch.randn(12, 3, 16, 16, generator=torch.Generator().manual_seed(1))
-
-
 def step(learner: Learner, progress: int, lr: float = 0.1) -> dict[str, float]:
-    """Runs one update, step `progress` of ten, and returns its losses."""
-    done = update(learner, images(), BATCH, lr=lr, step=progress, num_steps=10)
+    """Runs one update on two views of six items, step `progress` of ten; returns its losses."""
+    done = update(learner, images(12), BATCH, lr=lr, step=progress, num_steps=10)
     return {head: loss.item() for head, loss in done.output.losses.items()}
 
 
 def learner(method: LGP, network: Network, **train: Any) -> Learner:
     spec = TrainSpec.model_validate({"momentum": 0, "weight_decay": 0, **train})
     return Learner(network, network, method, make_optimizer(network, method, spec), ALONE)
-
-
-def moved(network: nn.Module, before: dict[str, Tensor]) -> set[str]:
-    """Returns the names of parameters that have changed."""
-    return {n for n, p in network.named_parameters() if not torch.equal(p, before[n])}
 
 
 def test_each_phase_has_its_own_loss() -> None:
@@ -97,13 +87,10 @@ def test_a_phase_leaves_the_other_s_parameters_alone() -> None:
     """Momentum and weight decay do not move them either."""
     method, network = make()
     learning = learner(method, network, momentum=0.9, weight_decay=0.1)
-    before = snapshot(network)
-    first = step(learning, 0)
-    assert first["instance"] == 0
-    assert first["reconstruction"] > 0
-    assert {name.split(".")[0] for name in moved(network, before)} == {"encoder", "decoder"}
-    before = snapshot(network)
-    second = step(learning, 5)
-    assert second["instance"] > 0
-    assert second["reconstruction"] == 0
-    assert {name.split(".")[0] for name in moved(network, before)} == {"encoder", "heads"}
+    losses = ("reconstruction", "instance")
+    for progress, own, other, part in ((0, *losses, "decoder"), (5, *losses[::-1], "heads")):
+        before = snapshot(network)
+        found = step(learning, progress)
+        assert found[own] > found[other] == 0
+        moved = [n for n, p in network.named_parameters() if not torch.equal(p, before[n])]
+        assert {name.split(".")[0] for name in moved} == {"encoder", part}

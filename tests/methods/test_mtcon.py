@@ -11,10 +11,9 @@ from mtcon_ray.losses import multisupcon, small_batch, supcon
 from mtcon_ray.losses.weighting import LearnedTemperature
 from mtcon_ray.methods.mtcon import MTCon
 from mtcon_ray.methods.supcon import SupCon
-from tests.losses.cases import VALUES, case_a, random_rows
+from tests.losses.cases import TASKS, VALUES, case_a, random_rows
 from tests.problems import problem
 
-TASKS = ("shape", "colour")
 KINDS = {"shape": "classes", "looks": "set"}
 
 

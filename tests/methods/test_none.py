@@ -48,5 +48,4 @@ def test_an_encoder_stays_as_built(encoder: dict[str, Any], select: str, tmp_pat
     for state in (run.network.state_dict(), kept.state_dict()):
         torch.testing.assert_close(state, built, rtol=0, atol=0)
     again = start(spec, tmp_path / "store", tmp_path / "run")
-    assert list(again) == []
-    assert again.last == only
+    assert (list(again), again.last) == ([], only)

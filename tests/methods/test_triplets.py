@@ -10,10 +10,9 @@ from mtcon_ray.base import metrics
 from mtcon_ray.data.batch import Batch
 from mtcon_ray.methods.triplet import CSN, SCENet, TripletMethod
 from mtcon_ray.models.encoders.small import Small
-from tests.losses.cases import VALUES
+from tests.losses.cases import TASKS, VALUES
 from tests.problems import problem
 
-TASKS = ("shape", "colour")
 # Inputs of case E, whose values are in unit_values.json: anchor, far, close.
 Z_B3D = torch.tensor([[[0.5, -1, 2, 0.3], [1, 0, 1, -0.5], [0.4, -0.8, 1.5, 2]]]).double()
 
@@ -69,8 +68,7 @@ def test_loss_of_scenet_in_case_e() -> None:
 def test_conditions_count_the_tasks_that_have_classes() -> None:
     kinds = {"shape": "classes", "tags": "set", "colour": "classes"}
     method = CSN(CSN.Spec(), problem(*kinds, kinds=kinds))
-    assert method.conditions == TASKS
-    assert method.beta.shape == (2, 4)
+    assert (method.conditions, method.beta.shape) == (TASKS, (2, 4))
 
 
 def test_learned_masks_start_around_nine_tenths() -> None:

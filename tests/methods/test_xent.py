@@ -9,10 +9,9 @@ from mtcon_ray.data.batch import Batch
 from mtcon_ray.losses.weighting import LearnedVariance
 from mtcon_ray.methods.xent import XEnt
 from mtcon_ray.models.encoders.small import Small
-from tests.losses.cases import VALUES
+from tests.losses.cases import TASKS, VALUES
 from tests.problems import problem
 
-TASKS = ("shape", "colour")
 # Inputs of case G, whose values are in unit_values.json.
 LOGITS = {
     "shape": [[2, 0, -1], [0.5, 0.5, 0.5], [0, 3, 1], [1, 1, 2]],

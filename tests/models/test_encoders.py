@@ -17,17 +17,13 @@ from mtcon_ray.models.encoders import ENCODERS
 from mtcon_ray.models.encoders.base import fetch_weights
 from mtcon_ray.models.encoders.torchvision import ResNet18
 from mtcon_ray.spec.run_spec import dump_spec, load_spec
+from tests.models.test_vit import images
 
 WIDTHS = {"resnet18": 512, "resnet50": 2048, "small": 256, "timm": 2048, "torchvision": 512}
 WIDTHS |= {"vit": 192, "handcrafted": 192 + 900 + 64}
 NEEDS_TIMM = pytest.mark.skipif(find_spec("timm") is None, reason="the extra timm is not installed")
 BUILDABLE = [pytest.param(n, marks=NEEDS_TIMM) if n == "timm" else n for n in ENCODERS]
 NORMS = (_NormBase, nn.LayerNorm, nn.GroupNorm)
-
-
-def images(side: int) -> Tensor:
-    """Returns two random images [2, 3, side, side]."""
-    return torch.randn(2, 3, side, side, generator=torch.Generator().manual_seed(0))
 
 
 @pytest.mark.parametrize("name", BUILDABLE)
@@ -37,7 +33,7 @@ def test_every_encoder_gives_features_of_its_width(name: str) -> None:
     for seed in (0, 1):
         torch.manual_seed(seed)
         encoder = ENCODERS[name](spec)
-        found.append(encoder.eval()(images(32)))
+        found.append(encoder.eval()(images(2, 32, 32)))
     assert found[1].shape == (2, encoder.width) == (2, WIDTHS[name])
     assert spec.is_random != torch.equal(*found)
     if spec.is_random:
@@ -73,8 +69,8 @@ def test_three_stages_are_those_of_the_whole_network(tmp_path: Path) -> None:
     ours = ResNet18(ResNet18.Spec(stages=3, weights=str(tmp_path / "weights.pt"))).eval()
     maps: list[Tensor] = []
     theirs.layer3.register_forward_hook(lambda _, __, h: maps.append(h))
-    theirs(images(112))  # a map of 7 x 7
-    h_ND = ours(images(112))
+    theirs(images(2, 112, 112))  # a map of 7 x 7
+    h_ND = ours(images(2, 112, 112))
     assert h_ND.shape == (2, ours.width) == (2, 256)
     torch.testing.assert_close(h_ND, maps[0].mean(dim=(2, 3)))
 

@@ -3,11 +3,11 @@
 from copy import deepcopy
 
 import torch
-from torch import Tensor
 
 from mtcon_ray.models.encoders.small import Small
 from mtcon_ray.models.network import build_network
 from mtcon_ray.spec.encoders import ModelSpec
+from tests.models.test_vit import images
 from tests.problems import projections
 
 HEADS = ("category", "shoe.colour", "größe / €", "")
@@ -15,23 +15,18 @@ WITH_HEADS = projections(HEADS, dim=6)
 SPEC = ModelSpec(encoder=Small.Spec(width=4), head_dim=6)
 
 
-def images(num_items: int = 3) -> Tensor:
-    """Returns random images [N, 3, 16, 16]."""
-    return torch.randn(num_items, 3, 16, 16, generator=torch.Generator().manual_seed(0))
-
-
 def test_each_head_gives_unit_rows_whatever_its_name() -> None:
     """Rows in bfloat16 would have length 1 only up to 1e-2."""
     network = build_network(SPEC, WITH_HEADS, seed=0)
     for is_half in (False, True):
         with torch.autocast("cpu", torch.bfloat16, enabled=is_half):
-            z = network(images())
+            z = network(images(3))
         assert tuple(z) == HEADS
         for z_ND in z.values():
             assert (z_ND.shape, z_ND.dtype) == ((3, 6), torch.float32)
             torch.testing.assert_close(z_ND.norm(dim=1), torch.ones(3), atol=1e-6, rtol=0)
     assert not torch.allclose(z[HEADS[0]], z[HEADS[1]])
-    assert network.features(images()).shape == (3, 32)
+    assert network.features(images(3)).shape == (3, 32)
 
 
 def test_an_embedding_is_the_features_and_changes_no_encoder() -> None:
@@ -41,17 +36,17 @@ def test_an_embedding_is_the_features_and_changes_no_encoder() -> None:
     copy = deepcopy(network)
     for parameter in copy.encoder.embedding_layer.parameters():
         torch.nn.init.zeros_(parameter)
-    expected = network.encoder.embedding_layer(plain.features(images()))
-    assert torch.equal(network.features(images()), expected)
-    assert torch.equal(copy.features(images()), torch.zeros(3, 5))
-    assert network(images())[HEADS[0]].shape == (3, 6)
+    expected = network.encoder.embedding_layer(plain.features(images(3)))
+    assert torch.equal(network.features(images(3)), expected)
+    assert torch.equal(copy.features(images(3)), torch.zeros(3, 5))
+    assert network(images(3))[HEADS[0]].shape == (3, 6)
 
 
 def test_a_zero_row_has_a_finite_gradient() -> None:
     network = build_network(SPEC, projections(("a",), dim=6), seed=0)
     for parameter in network.heads.parameters():
         torch.nn.init.zeros_(parameter)
-    z_ND = network(images())["a"]
+    z_ND = network(images(3))["a"]
     z_ND.sum().backward()
     assert torch.equal(z_ND, torch.zeros_like(z_ND))
     gradients = [p.grad for p in network.parameters() if p.grad is not None]

@@ -27,8 +27,7 @@ def test_patches_are_cut_row_by_row() -> None:
 
 def test_places_tell_row_and_column_apart() -> None:
     code_PD = positions(2, 3, torch.zeros(1, 8, dtype=torch.float64))
-    assert code_PD.shape == (6, 8)
-    assert code_PD.dtype == torch.float64
+    assert (code_PD.shape, code_PD.dtype) == ((6, 8), torch.float64)
     assert torch.equal(code_PD[1, :4], code_PD[0, :4])  # patches 0 and 1 share a row
     assert torch.equal(code_PD[3, 4:], code_PD[0, 4:])  # patches 0 and 3 share a column
     assert len(torch.unique(code_PD, dim=0)) == 6

@@ -12,7 +12,7 @@ from torchvision.models import resnet18
 
 from mtcon_ray.data.labels import LabelTable
 from mtcon_ray.errors import CheckpointError, DataError, ResourceError, SpecError
-from mtcon_ray.evaluation.probe_data import majority_shares
+from mtcon_ray.evaluation.probe_data import fewest_labels, majority_shares
 from mtcon_ray.models.encoders.base import fetch_weights
 from mtcon_ray.models.encoders.torchvision import ResNet18
 from mtcon_ray.models.network import build_network
@@ -21,7 +21,7 @@ from mtcon_ray.plan.plan import Plan
 from mtcon_ray.plan.planning import Rates, make_plan, with_each
 from mtcon_ray.plan.traffic import store_traffic
 from mtcon_ray.spec.problem import MISSING
-from mtcon_ray.spec.run_spec import RunSpec, parse_spec
+from mtcon_ray.spec.run_spec import RunSpec, parse_spec, with_values
 from tests import specs
 from tests.data.labels import labels_of
 from tests.plans import plan_of
@@ -46,12 +46,10 @@ def test_counts_are_exact() -> None:
     spec = spec_of(search=search)
     plan = plan_on(spec)
     assert sum(plan.num_items.values()) == 300
-    assert plan.num_trials == 6
+    assert (plan.num_trials, plan.concurrency, plan.views_per_step) == (6, 2, 64)
     assert plan.steps_per_epoch == plan.num_items["train"] // 32
     assert plan.images_per_trial == plan.steps_per_epoch * 32 * 4
-    assert plan.views_per_step == 64
     assert (plan.scheduler, plan.rung_epochs) == ("asha", (1, 2))
-    assert plan.concurrency == 2
     assert plan.device_hours is None
     network = build_network(spec.model, projections(spec.data.tasks, dim=spec.model.head_dim), 0)
     assert plan.parameters == sum(p.numel() for p in network.parameters())
@@ -64,9 +62,8 @@ def test_a_plan_has_the_shares_of_the_largest_classes_and_the_objective() -> Non
     assert plan.majority == majority_shares(labels_of(spec.data), ["shape", "attributes"])
     assert plan.objective == "val/score"
     plan = plan_on(spec_of())
-    assert plan.objective == "val/accuracy"
+    assert (plan.objective, plan.rung_epochs) == ("val/accuracy", ())
     assert plan.scheduler == "none (the default; search.scheduler is omitted)"
-    assert plan.rung_epochs == ()
 
 
 @pytest.mark.parametrize("method", ["csn", "scenet"])
@@ -74,8 +71,7 @@ def test_triplets_make_the_epochs_of_triplet_methods(method: str) -> None:
     """An epoch is one pass over the triplets, with three images each and one view per image."""
     spec = spec_of(method={"name": method, "num_triplets": 1000})
     plan = plan_on(spec, rates=Rates(100.0, 0.0, 0.0))
-    assert plan.steps_per_epoch == 31
-    assert plan.views_per_step == 96
+    assert (plan.steps_per_epoch, plan.views_per_step) == (31, 96)
     assert plan.images_per_trial == 31 * 32 * 4 * 3
     assert plan_on(spec_of(method={"name": method})).steps_per_epoch == 10_000 // 32
     assert plan.device_hours == pytest.approx(31 * 32 * 4 * 3 / 100 / 3600)
@@ -279,6 +275,16 @@ def test_the_standard_error_is_that_of_the_task_with_the_fewest_labels() -> None
     plan = partly_labelled({**SEARCH, "objective": "shape"})
     assert plan.standard_error == pytest.approx(0.5 / 1500**0.5)
     assert "standard error" not in plan.warnings[-1]
+
+
+def test_the_probe_of_each_seed_must_find_all_tasks() -> None:
+    spec = spec_of(data={"kind": "synthetic", "num_items": 400}, search={**SEARCH, "repeats": 40})
+    spec = with_values(spec, {"evaluate.short_probe.max_items": 20})
+    table = labels_of(spec.data)
+    table.labels["colour"][table.rows("train")[40:]] = MISSING
+    fewest_labels(table, with_values(spec, {"search.repeats": 1}))
+    with pytest.raises(DataError, match="label 'colour' is unknown for all 20 items of split"):
+        fewest_labels(table, spec)
 
 
 @pytest.mark.parametrize(

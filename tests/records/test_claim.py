@@ -1,6 +1,8 @@
 """Tests of the claim of a single driver on a sweep in an object store."""
 
 import os
+from contextlib import nullcontext
+from uuid import UUID
 
 import pytest
 
@@ -57,6 +59,20 @@ def test_of_two_drivers_with_one_number_one_stays(store: FolderStore) -> None:
     assert not first.is_lost()
     Objects(URL).write(f"claims/000001-{'f' * 32}", b"{}")
     assert first.is_lost()
+
+
+@pytest.mark.parametrize("digit", "0f")
+def test_of_two_drivers_that_begin_at_once_the_greater_id_stays(
+    store: FolderStore, monkeypatch: pytest.MonkeyPatch, digit: str
+) -> None:
+    def after_the_other() -> UUID:
+        Objects(URL).write(f"claims/000001-{digit * 32}", b"another")
+        return UUID(int=1)
+
+    monkeypatch.setattr("mtcon_ray.records.claim.uuid4", after_the_other)
+    with pytest.raises(SweepError) if digit == "f" else nullcontext():
+        assert not claimed().is_lost()
+    assert len(store.names()) == 1
 
 
 def test_strange_names_and_contents_are_no_claim(store: FolderStore) -> None:

@@ -124,9 +124,8 @@ def test_a_driver_whose_sweep_was_taken_writes_nothing_more(drive: Drive) -> Non
     first.close()
     assert there() == local(other)
     with driven(first.folder, told.append, take_over=True) as third:
-        assert third is not None
         # Lines that only one machine has are dropped.
-        assert local(third.open_log()) == local(other)
+        assert local(some(third).open_log()) == local(other)
 
 
 def test_a_driver_without_claim_looks_first(drive: Drive, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -181,8 +180,7 @@ def test_lines_of_this_machine_that_the_store_lacks_stay(drive: Drive, store: Fo
     before = local(log)
     store.before = lambda request, path: None
     with driven(first.folder, told.append, take_over=True) as second:
-        assert second is not None
-        assert local(second.open_log()) == before
+        assert local(some(second).open_log()) == before
     assert there() == before
     assert told == []
 

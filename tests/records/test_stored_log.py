@@ -45,17 +45,15 @@ def test_segments_join(store: FolderStore, tmp_path: Path, monkeypatch: pytest.M
     """A kill between the whole log and the removal changes nothing."""
     log = pushed(tmp_path / "log", ["a", "bc", "d"])
     log.push()  # nothing new
-    assert segments(store) == [f"000001-{n}" for n in (0, 2, 5)]
-    assert read() == b"a\nbc\nd\n"
+    whole = b"a\nbc\nd\n"
+    assert (segments(store), read()) == ([f"000001-{n}" for n in (0, 2, 5)], whole)
     with monkeypatch.context() as killed:
         killed.setattr(Objects, "remove", lambda self, folder: None)
         killed.setattr(Objects, "delete", lambda self, names: None)
         log.join()
-    assert len(segments(store)) == 4
-    assert read() == b"a\nbc\nd\n"
+    assert (len(segments(store)), read()) == (4, whole)
     log.join()
-    assert segments(store) == ["000001-0"]
-    assert read() == b"a\nbc\nd\n"
+    assert (segments(store), read()) == (["000001-0"], whole)
 
 
 def test_what_an_earlier_driver_adds_does_not_count(store: FolderStore, tmp_path: Path) -> None:

@@ -155,5 +155,4 @@ def test_only_the_first_problems_are_listed() -> None:
     with pytest.raises(SpecError) as error:
         parse_spec(raw)
     lines = str(error.value).split("\n  ")
-    assert len(lines) == 21
-    assert lines[-1] == "... and 31 more problems"
+    assert (len(lines), lines[-1]) == (21, "... and 31 more problems")

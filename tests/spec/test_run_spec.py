@@ -117,6 +117,11 @@ def test_overrides_are_yaml_values_at_paths(tmp_path: Path) -> None:
     for override in ("train.lr=0.3", "train={lr: 0.3, optimizer: sgd}"):
         assert load(tmp_path, text, override).search.num_planned_trials == 1
     assert load(tmp_path, text, "train={epochs: 3}").search.num_planned_trials == 9
+    optimizers = text.replace(
+        "train.lr: {uniform: [0.1, 1]}", "train.optimizer: {choice: [sgd, adam]}"
+    )
+    found = load(tmp_path, optimizers.replace("train.lr: 0.5", ""), "train.optimizer.nesterov=true")
+    assert found.search.space == {}, "a field below"
     broken = text.replace("{train.lr: 0.5}", "0.5")
     assert load(tmp_path, broken, "train.lr=0.3").search.first_points == ()
     changed = load(tmp_path, text, "storage.root=results")

@@ -75,6 +75,7 @@ def test_a_list_is_a_text_to_optuna_and_a_list_to_the_spec() -> None:
     [
         ({"space": {"a": {"uniform": [0, 1]}}}, 12),
         ({"space": {"a": {"uniform": [0, 1]}}, "num_trials": 50}, 50),
+        ({"space": {"a": {"int": [0, 99]}}, "first_points": [{"a": i} for i in range(13)]}, 13),
         ({"space": {"a": {"grid": list(range(20))}}, "sampler": "grid"}, 20),
         ({"space": {"a": {"grid": list(range(20))}}, "sampler": "grid", "num_trials": 5}, 5),
         ({"space": {"a": {"choice": [1, 2, 3]}}, "num_trials": 50}, 3),

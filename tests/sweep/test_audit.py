@@ -143,8 +143,7 @@ def sent(folder: Path, root: Path) -> Sweep:
 def test_runs_in_mlflow_are_compared_and_sent_again(folder: Path, sent: Sweep) -> None:
     from mlflow.entities import Metric
 
-    missing = {(f.problem, f.repair) for f in found(folder, sent.uri)}
-    assert missing == {("it is missing", SENT)}
+    assert {(f.problem, f.repair) for f in found(folder, sent.uri)} == {("it is missing", SENT)}
     Audit(folder).repair(sent.uri)
     assert found(folder, sent.uri) == []
     first, client = sent.run("trial-0000"), sent.client
@@ -153,8 +152,7 @@ def test_runs_in_mlflow_are_compared_and_sent_again(folder: Path, sent: Sweep) -
     client.log_batch(sent.id("trial-0001"), metrics=[Metric("loss", 1.0, 5, 1)])
     record = record_of(folder)
     record.end_trial(record.trials["trial-0002"], Status.INTERRUPTED, None)
-    told = {(f.where, f.problem, f.repair) for f in found(folder, sent.uri)}
-    assert told == {
+    assert {(f.where, f.problem, f.repair) for f in found(folder, sent.uri)} == {
         ("MLflow, run trial-0000", "it occurs 2 times", SENT),
         ("MLflow, run trial-0000", "it is FAILED here and FINISHED in the event log", SENT),
         ("MLflow, run trial-0001", "of the steps of loss 0 are missing, 1 doubled", None),

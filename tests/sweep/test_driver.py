@@ -162,6 +162,16 @@ def test_a_sweep_ends_when_its_space_is_exhausted(tmp_path: Path) -> None:
     assert driver.is_over
 
 
+def test_a_configuration_that_the_spec_refuses_fails_alone(tmp_path: Path) -> None:
+    """A listed text is read as a number too."""
+    pairs = {"train.momentum": [0.0, 0.9], "train.optimizer.nesterov": [False, True]}
+    space = {field: {"grid": values} for field, values in pairs.items()}
+    spec = some_spec(space={**space, "train.patience": {"grid": ["2"]}}, scheduler="halving")
+    trials = sorted(Simulation(tmp_path, spec).run().trials, key=lambda t: t.status.name)
+    assert "momentum must be positive with optimizer.nesterov" in str(trials[0].reason)
+    assert [t.status.name for t in trials] == ["FAILED", "FINISHED", "PRUNED", "PRUNED"]
+
+
 def test_reports_of_recorded_epochs_and_after_the_end_change_nothing(tmp_path: Path) -> None:
     driver = Simulation(tmp_path / "a", some_spec(2)).driver()
     name = some(driver.next()).trial

@@ -79,6 +79,17 @@ def test_a_failed_trial_is_not_waited_for_and_no_value_is_the_worst(tmp_path: Pa
     assert sweep.run() == (6, 0, 6, 2, 2, 2)
 
 
+def test_a_trial_at_a_plateau_before_the_rung_takes_no_place(tmp_path: Path) -> None:
+    sweep = Sweep(tmp_path)
+    for task in [sweep.give() for _ in range(6)]:
+        if task.trial in ("trial-0000", "trial-0003"):
+            sweep.driver.reported(task.trial, [line(task.trial, 1, 0.1)], done=True)
+            sweep.driver.ended(task.trial, Status.FINISHED)
+        else:
+            sweep.train(task)
+    assert sweep.run() == (1, 6, 6, 1, 2, 2)
+
+
 def test_a_sweep_that_grows_gives_new_trials_the_new_places(tmp_path: Path) -> None:
     Sweep(tmp_path).run()
     grown = Sweep(tmp_path, trials=9)

@@ -74,10 +74,7 @@ def test_a_full_disk_of_the_log_loses_no_trial(run: Run, monkeypatch: pytest.Mon
 
 
 def test_an_error_of_every_trial_ends_the_sweep(run: Run) -> None:
-    def results(name: str) -> Iterator[dict[str, Any]]:
-        halted = {"halt": "the images have changed", "note": "a note"}
-        yield result(name, 1, outcome=Status.INTERRUPTED, done=True, **halted)
-
-    driver = run(results)
+    halted = {"done": True, "halt": "the images have changed", "note": "a note"}
+    driver = run(lambda name: iter([result(name, 1, outcome=Status.INTERRUPTED, **halted)]))
     assert driver.stop_reason == "the images have changed"
     assert [trial.status for trial in driver.trials] == [Status.INTERRUPTED]

@@ -36,6 +36,20 @@ def test_at_the_limit_no_new_trial_begins(tmp_path: Path, monkeypatch: pytest.Mo
     assert driver.finish() == "search.max_hours 2 is reached: 1 of 4 trials have ended"
 
 
+def test_repeated_epochs_are_progress(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 0.0
+    monkeypatch.setattr("mtcon_ray.sweep.driver.time.monotonic", lambda: now)
+    driver = Simulation(tmp_path, some_spec(stall_minutes=1)).driver()
+    name = some(driver.next()).trial
+    for _ in range(3):
+        driver.reported(name, lines(name, 0.5))
+        now += 50
+        assert not driver.has_stalled(name)
+    driver.reported(name, [])
+    now += 50
+    assert driver.has_stalled(name)
+
+
 @pytest.fixture
 def begun(tmp_path: Path) -> Path:
     """Returns a sweep whose driver was killed after one of its trials, while another one ran."""

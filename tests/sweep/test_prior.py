@@ -114,11 +114,10 @@ def test_what_cannot_start_a_sweep_is_refused(
 
 
 def test_the_same_objective_may_be_written_in_another_way(tmp_path: Path) -> None:
-    tasks = ("shape", "colour")
-    then = spec_of({RATE: {"grid": [0.1]}}, tasks, objective={"shape": 1, "colour": 1})
+    then = spec_of({RATE: {"grid": [0.1]}}, **BOTH, objective={"shape": 1, "colour": 1})
     write_sweep(tmp_path, "old", then, ({RATE: 0.1}, 0.5, "FINISHED"))
     for objective in (None, "score", {"score": 0.1, "score/colour": 0.7, "shape": 0.7}):
-        spec = spec_of(RANGES, tasks, start_from=["old"], objective=objective)
+        spec = spec_of(RANGES, **BOTH, start_from=["old"], objective=objective)
         assert earlier_trials(spec, tmp_path)
 
 

@@ -69,6 +69,15 @@ def test_the_spec_says_what_is_sent(tmp_path: Path, checkpoints: str, num_sent: 
         assert found == (["model.pt"] if outcome in outcomes[:num_sent] else []), "once"
 
 
+def test_a_failed_trial_keeps_the_state_of_its_best_network(tmp_path: Path) -> None:
+    """Else a retry on a GPU would have other values than those in the log."""
+    record, trial = begun(tmp_path, select="best")
+    record.end_trial(trial, Status.FAILED, None)
+    record.tidy(trial)
+    record.reopen(trial)
+    assert (checkpoint_folder(record.folder, trial.name) / "last.pt").exists()
+
+
 def test_with_storage_keep_files_are_sent_when_the_sweep_has_ended(tmp_path: Path) -> None:
     """They follow the trial's end, which still counts: nothing is recorded after it."""
     record, trial = begun(tmp_path, keep=1)

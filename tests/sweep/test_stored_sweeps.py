@@ -129,9 +129,8 @@ def test_a_resume_prepares_further_values_of_data_fields(spec_of: SpecOf) -> Non
 
     run(searched(8))
     ended = run(searched(8, 12), resume=True)
-    assert [(t.params["views.size"], t.status) for t in ended.trials] == [
-        (8, Status.FINISHED), (12, Status.FINISHED),
-    ]  # fmt: skip
+    found = [(t.params["views.size"], t.status) for t in ended.trials]
+    assert found == [(8, Status.FINISHED), (12, Status.FINISHED)]
 
 
 def test_a_trial_ends_when_the_store_has_its_network(
@@ -208,8 +207,7 @@ def test_commands_begin_continue_read_and_remove_a_sweep_in_a_store(
         assert "shoes-1: finished" in called("status", *name)
     assert "+0.000 [+0.000, +0.000]¹" in accepted("status", here, here).output
     best = json.loads(called("best", here, "--json"))
-    assert best["trial"] == winner
-    assert best["checkpoint"] == f"{here}/checkpoints/{winner}/"
+    assert (best["trial"], best["checkpoint"]) == (winner, f"{here}/checkpoints/{winner}/")
     assert Path(called("report", here).strip()).is_file()
     assert "all records agree" in called("audit", here)
     assert "2 trials exported" in called("export", here, "--to", "optuna")

@@ -84,8 +84,7 @@ def test_statuses_are_true_until_a_reopen(sweep: Sweep, status: str, tags: dict[
     sweep.send()
     run = sweep.run("trial-0000")
     [(tag, value)] = tags.items()
-    assert run.info.status == status
-    assert run.data.tags[tag] == value[:5000]
+    assert (run.info.status, run.data.tags[tag]) == (status, value[:5000])
     trial.append(Reopened())
     trial.report(2)
     sweep.send()

@@ -49,11 +49,9 @@ def test_an_epoch_takes_every_item_at_most_once(dataset: Dataset) -> None:
 def test_the_same_items_have_other_views_in_another_step(dataset: Dataset) -> None:
     """The batch is the whole training split; both steps are sorted by item to compare them."""
     make = batches(dataset, batch_size=28)
-    both = []
-    for step in (0, 1):
-        x_NCHW, _ = make(step)
-        both.append(x_NCHW.unflatten(0, (28, 2))[rows_of(make, step).argsort()])
-    assert (both[0] != both[1]).flatten(1).any(dim=1).all()
+    views = [make(step)[0].unflatten(0, (28, 2)) for step in (0, 1)]
+    one, other = (x[rows_of(make, step).argsort()] for step, x in enumerate(views))
+    assert (one != other).flatten(1).any(dim=1).all()
 
 
 @pytest.mark.parametrize("size", [8, 3])

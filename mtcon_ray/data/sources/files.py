@@ -83,7 +83,7 @@ class DataSource(Configured, ABC):
     @property
     def max_bad_fraction(self) -> float:
         """Tolerated share of undecodable images, a fraction."""
-        return 0.0
+        return float(getattr(self.spec, "max_bad_images", 0.0))
 
 
 # The table of the sections, typed by what SOURCES["name"] returns: the class of a kind of data.
@@ -129,10 +129,6 @@ class FilesSource(DataSource):
                 f"outside, got {names[outside]!r}"
             )
         return names
-
-    @property
-    def max_bad_fraction(self) -> float:
-        return self.spec.max_bad_images
 
     def content_key(self) -> str:
         return self._keyed(self.files.digest(self.names))

@@ -1,7 +1,6 @@
 """Data from a CSV with a row per image, and images in a folder or a tar."""
 
 import hashlib
-from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from difflib import get_close_matches
 from functools import cached_property
@@ -16,7 +15,7 @@ from mtcon_ray.data import splits, table_file
 from mtcon_ray.data.class_names import doubtful_names
 from mtcon_ray.data.column import Column
 from mtcon_ray.data.image_archive import open_files
-from mtcon_ray.data.image_files import ImageFiles, leads_outside
+from mtcon_ray.data.image_files import ImageFiles, grouped, leads_outside
 from mtcon_ray.data.labels import LabelTable
 from mtcon_ray.data.sources.files import FilesSource, evenly
 from mtcon_ray.errors import DataError
@@ -78,7 +77,10 @@ class TableSource(FilesSource):
                 bits, bit_names = table_file.read_bits(table, columns), columns
             multi_hot[name], multi_hot_names[name] = bits, bit_names
         split, origin = self._read_split()
-        by, doubts = spec.group_column, (*warnings, *self._doubts(split))
+        if by := spec.group_column:
+            codes, names = table_file.encode_classes(table.column(by))
+            warnings += doubtful_names(by, names, codes, table.rows, what="group")
+        doubts = (*warnings, *self._doubts(split))
         groups = {by: np.unique(self.groups, return_inverse=True)[1]} if by else {}
         facts = tuple(self.names), labels, classes, split, multi_hot, multi_hot_names
         return LabelTable(*facts, doubts, origin, groups=groups)
@@ -158,10 +160,7 @@ class TableSource(FilesSource):
     @cached_property
     def _by_stem(self) -> dict[str, list[str]]:
         """The first files below the root, by `_stem`."""
-        found = defaultdict(list)
-        for path in islice(self.files.names(whole=False), MAX_LISTED):
-            found[_stem(path)].append(path)
-        return found
+        return grouped(islice(self.files.names(whole=False), MAX_LISTED), _stem)
 
     def same_file(self, absent: Sequence[str], column: str) -> str:
         """Returns a line with the file probably meant by an absent name of a column, or ""."""

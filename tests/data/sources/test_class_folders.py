@@ -76,8 +76,7 @@ def test_the_top_folders_may_be_the_splits(
     """If two splits exist, the second is test, and val is drawn from train."""
     make(tmp_path, *(f"{top}/{shape}" for top in tops.split() for shape in SHAPES), count=8)
     table = labels(tmp_path)
-    assert table.classes == {"shape": SHAPES}
-    assert table.split_origin == f"the folders {origin}"
+    assert (table.classes, table.split_origin) == ({"shape": SHAPES}, f"the folders {origin}")
     for shape in SHAPES:
         for top, expected in ({"train": {"train": 7, "val": 1}} | others).items():
             assert counts(table)[f"{top}/{shape}"] == expected

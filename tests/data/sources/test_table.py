@@ -9,8 +9,10 @@ import pandas as pd
 import pytest
 from PIL import Image
 
+from mtcon_ray.data.column import Column
 from mtcon_ray.data.dataset import open_dataset
 from mtcon_ray.data.sources.table import TableSource
+from mtcon_ray.data.table_file import TableFile, join_attributes
 from mtcon_ray.errors import DataError
 from tests.data.archives import pack
 from tests.data.labels import labels_of
@@ -149,8 +151,9 @@ def test_groups_stay_whole_in_a_stratified_split(files: Any) -> None:
 def test_images_and_groups_in_two_splits_are_warned_of(files: Any) -> None:
     """The image of rows 0 and 3 is in train and val; that of rows 1 and 2 only in train."""
     files.frame.loc[[3, 2], "image"] = ["0.jpg", "1.jpg"]
-    files.frame["shoe"] = ["x" if row in (0, 4) else "" for row in range(20)]
-    warnings = labels_of(files.spec(group_column="shoe")).warnings
+    files.frame["shoe"] = [{0: "x", 4: "x", 8: "NA"}.get(row, "") for row in range(20)]
+    nothing, *warnings = labels_of(files.spec(group_column="shoe")).warnings
+    assert "group column 'shoe': 'NA' (1 rows, first row 10) count as groups of" in nothing
     assert re.fullmatch("2 rows of .* the first: row 4, 1.jpg", warnings[0])
     assert warnings[1].startswith("1 images are in several splits")
     assert warnings[2].startswith("1 groups of 'shoe' are in several splits")
@@ -172,9 +175,18 @@ def test_attributes_in_the_celeba_format_are_joined_by_file_name(files: Any) -> 
     files.frame["image"] = "./" + files.frame["image"]
     fields = {"multi_hot": {"looks": ["Shiny", "Soft"]}, "tasks": ["looks", "Soft"]}
     table = TableSource(files.spec(attributes=str(path), **fields)).read_labels()
+    assert table.warnings == (f"{path} lacks 17 images, the first: row 3",)
     assert table.multi_hot["looks"][:4].tolist() == [[0, 1], [255, 255], [1, 0], [255, 255]]
     assert table.classes["Soft"] == ("-1", "1")
     assert table.labels["Soft"][:4].tolist() == [1, -1, 0, -1]
+
+
+def test_attributes_may_name_whole_paths(tmp_path: Path) -> None:
+    (tmp_path / "list.txt").write_text("3\nShiny\na/0.jpg 1\nb/0.jpg -1\n1.jpg 1\n")
+    images = Column.of(["b/0.jpg", "a/0.jpg", "c/1.jpg"])
+    table = TableFile(tmp_path / "t.csv", {}, np.arange(2, 5))
+    cells = join_attributes(table, images, tmp_path / "list.txt").columns["Shiny"].cells
+    assert cells.tolist() == ["-1", "1", "1"]
 
 
 @pytest.mark.parametrize(

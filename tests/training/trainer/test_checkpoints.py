@@ -117,9 +117,7 @@ def test_no_training_after_a_rung_s_epoch(start: Start, whole: Trainer, tmp_path
     assert not cut.at_rung
     epochs = list(cut)
     assert [p.epoch for p in epochs] == [1, 2]
-    assert cut.interrupted
-    assert cut.at_rung
-    assert cut.step == 2 * cuts.STEPS_PER_EPOCH
+    assert (cut.interrupted, cut.at_rung, cut.step) == (True, True, 2 * cuts.STEPS_PER_EPOCH)
     run = start(tmp_path)
     assert cuts.untimed(some(run.last)) == cuts.untimed(epochs[-1])
     cuts.check_same_end(run, [*epochs, *run], whole)

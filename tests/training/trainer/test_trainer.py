@@ -77,9 +77,7 @@ def test_a_run_cut_often_ends_bit_equal(start: Start, whole: Trainer, tmp_path: 
 def test_a_finished_run_yields_nothing_more_but_remembers(start: Start, whole: Trainer) -> None:
     """`last` is restored, so that an epoch that was saved but not recorded can be recorded."""
     run = start(whole.folder)
-    assert list(run) == []
-    assert run.last == whole.last
-    assert run.report() == whole.report()
+    assert (list(run), run.last, run.report()) == ([], whole.last, whole.report())
 
 
 def test_a_checkpoint_of_complex_numbers_is_refused(whole: Trainer, tmp_path: Path) -> None:
@@ -154,5 +152,4 @@ def test_a_cut_training_with_other_state_ends_bit_equal(
     kept = checkpoint.load(tmp_path / "cut" / "model.pt")["network"]
     assert_same(kept, again.network.state_dict())
     assert_same(kept, whole.network.state_dict())
-    is_average = again.network is not again.learner.network
-    assert is_average == ("train.ema" in changes)
+    assert (again.network is not again.learner.network) == ("train.ema" in changes)

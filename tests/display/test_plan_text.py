@@ -22,8 +22,7 @@ def test_labels_stand_with_their_kind_and_extent(tmp_path: Path) -> None:
     data = {"kind": "synthetic", "num_items": 300, "tasks": ["attributes", "shape"]}
     spec = parse_spec({"name": "mixed", "data": {**data, "held_out": ["tilt"]}})
     plan = plan_of(spec, tmp_path, this_machine())
-    split = plan.model_copy(update={"split_origin": "column 'part'"})
-    lines = dict(data_lines(spec.data, split))
+    lines = dict(data_lines(spec.data, plan.model_copy(update={"split_origin": "column 'part'"})))
     assert lines["splits"] == "column 'part'"
     assert lines["tasks"] == "attributes (8 labels), shape (5 classes)"
     assert lines["held out"] == "tilt (4 classes)"

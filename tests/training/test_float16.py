@@ -12,6 +12,7 @@ from tests.training.learners import batches, learner, snapshot
 
 
 def test_a_scaled_loss_moves_parameters_as_far_as_without(dataset: Dataset) -> None:
+    torch.set_num_threads(1)  # float16 rounds by the number of threads, which other tests set
     x_NCHW, batch = batches(dataset)(0)
     exact, scaled = learner(), learner(autocast=torch.float16)
     scaled.scaler.load_state_dict({**scaled.scaler.state_dict(), "scale": 2.0**8})
@@ -22,7 +23,7 @@ def test_a_scaled_loss_moves_parameters_as_far_as_without(dataset: Dataset) -> N
     moved, found = snapshot(exact.network), snapshot(scaled.network)
     far = torch.cat([(moved[n] - before[n]).flatten() for n in before])
     off = torch.cat([(found[n] - moved[n]).flatten() for n in before])
-    assert off.norm() < 0.2 * far.norm()  # 0.09 with the rounding of eight threads
+    assert off.norm() < 0.05 * far.norm()
 
 
 def test_a_gradient_that_overflows_is_skipped_and_the_scale_halved(dataset: Dataset) -> None:

@@ -120,8 +120,7 @@ def as_csv(found: list[Judged]) -> str:
     names = [*ClaimSpec.model_fields, *measured, "verdict", "why"]
     rows = []
     for each in found:
-        interval = each.difference or (None,) * 4
-        found_by = *interval, each.detectable, each.p, each.p_holm
+        found_by = *(each.difference or (None,) * 4), each.detectable, each.p, each.p_holm
         rows.append((*each.claim.model_dump().values(), *found_by, each.verdict, each.why))
     return csv_text(pd.DataFrame(rows, columns=names))
 

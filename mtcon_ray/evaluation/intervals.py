@@ -250,8 +250,7 @@ def _differences(better: Scores, than: Scores) -> np.ndarray:
     """Returns the difference of the two means in each of K resamples, [K]."""
     if better.seeds == than.seeds:
         return _means(better.drawn_SK - than.drawn_SK, SEEDS_SEED)
-    others_K = _means(than.drawn_SK, SEEDS_SEED + 1)
-    return np.asarray(_means(better.drawn_SK, SEEDS_SEED) - others_K)
+    return np.asarray(_means(better.drawn_SK, SEEDS_SEED) - _means(than.drawn_SK, SEEDS_SEED + 1))
 
 
 def _means(drawn_SK: np.ndarray, seed: int) -> np.ndarray:

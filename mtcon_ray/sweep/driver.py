@@ -116,8 +116,7 @@ class Driver:
 
     def _is_left(self) -> bool:
         """Returns True if a trial waits to be given out, or another will be suggested."""
-        last = max((trial.number for trial in self.trials), default=-1)
-        is_new = last + 1 < self.num_trials
+        is_new = max((trial.number for trial in self.trials), default=-1) + 1 < self.num_trials
         return bool(self._queue) or is_new or any(map(self._rung.waits, self.trials))
 
     def begin(self, *, retry_failed: bool = False) -> None:
@@ -182,15 +181,14 @@ class Driver:
             number = trials[-1].number + 1 if trials else 0
             if number >= self.num_trials:
                 return None
-            configuration, repeat = divmod(number, self.spec.search.repeats)
-            suggest = self._suggester.configuration
+            index, repeat = divmod(number, self.spec.search.repeats)
             # The seeds of a configuration are trials in succession.
-            params = trials[-1].params if repeat else suggest(configuration, trials)
+            params = trials[-1].params if repeat else self._suggester.configuration(index, trials)
             if params is None:
                 self.num_trials = number  # the space is exhausted
                 return None
             try:
-                return self.record.start(trial_name(number), params, configuration, repeat)
+                return self.record.start(trial_name(number), params, index, repeat)
             except SpecError as error:  # values that do not fit together
                 self._end(self.trials[-1], Status.FAILED, str(error))
 

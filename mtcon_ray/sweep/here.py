@@ -7,6 +7,7 @@ from typing import Any
 import torch
 
 from mtcon_ray.base.status import Status
+from mtcon_ray.errors import SpecError
 from mtcon_ray.sweep.driver import Driver
 from mtcon_ray.sweep.trial import Assignment, reports
 
@@ -21,7 +22,11 @@ def run_here(driver: Driver, common: dict[str, Any], device: torch.device) -> No
     """
     driver.record.log.lag = 0.0  # during an epoch nobody calls `tick`
     while not driver.is_over and (task := driver.next()) is not None:
-        work = Assignment.read({"common": common, **vars(task)})
+        try:
+            work = Assignment.read({"common": common, **vars(task)})
+        except SpecError as error:  # of a failed trial that is tried again
+            driver.ended(task.trial, Status.FAILED, str(error))
+            continue
         results = reports(work, device=device, should_stop=lambda: driver.stopping)
         _train(driver, task.trial, results)
 

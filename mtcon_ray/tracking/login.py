@@ -44,8 +44,7 @@ def scheme_of(uri: str) -> str:
 
 def trust(addresses: Iterable[str]) -> None:
     """Adds addresses to which this process and its children may send a login."""
-    known = os.environ.get(TRUST_VARIABLE, "")
-    os.environ[TRUST_VARIABLE] = " ".join([known, *addresses]).strip()
+    os.environ[TRUST_VARIABLE] = " ".join([os.environ.get(TRUST_VARIABLE, ""), *addresses]).strip()
 
 
 def address(uri: str, name: str = "tracking.uri") -> str:

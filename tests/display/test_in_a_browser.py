@@ -80,8 +80,7 @@ def test_the_report_fits_the_screen_and_sorts(sweep: MakeSweep, width: int, sche
 
 @screens
 def test_shares_colour_matrix_and_ranks_lines(sweep: MakeSweep, width: int, scheme: str) -> None:
-    two_fields = dict(list(SEARCH.items())[:2])
-    results = predicted(sweep(points=POINTS, search=two_fields, tasks=["kind"]))
+    results = predicted(sweep(points=POINTS, search=dict(list(SEARCH.items())[:2]), tasks=["kind"]))
     path = build_report(results, ui_command="mlflow ui")
     fills, lines, heights = found_in(path, f"[{FILLS}, {LINES}, {HEIGHTS}]", width, scheme)
     assert heights[0] <= heights[1], "the drawing is cut off"

@@ -74,8 +74,7 @@ def test_a_probe_is_the_best_epoch_of_training_alone(
     epochs = set()
     for label in (*NUM_CLASSES, "looks"):
         weights = by_torch(seen, label, recipe, seed=3)
-        kind = best[label].kind
-        scores = [LinearProbe(kind, label, weight, "").score(val) for weight in weights]
+        scores = [LinearProbe(best[label].kind, label, weight, "").score(val) for weight in weights]
         epoch = 1 + scores.index(max(scores))
         assert best[label].made == f"after {epoch} epochs"
         torch.testing.assert_close(best[label].weight, weights[epoch - 1], rtol=1e-6, atol=1e-6)

@@ -52,8 +52,7 @@ def test_hinge_and_regularisers_are_the_equations_written_as_loops(seed: int) ->
     distances = torch.rand(B, 2, generator=torch.Generator().manual_seed(seed)).double()
     hinge = sum(max(0.0, 0.2 + close - far) for far, close in distances.tolist()) / B
     assert triplet.triplet_hinge(distances, margin=0.2).item() == pytest.approx(hinge, rel=1e-12)
-    norms = [math.hypot(*z[:, p].flatten().tolist()) for p in range(3)]
-    size = sum(norms) / (3 * math.sqrt(B))
+    size = sum([math.hypot(*z[:, p].flatten().tolist()) for p in range(3)]) / (3 * math.sqrt(B))
     assert triplet.embedding_size(z).item() == pytest.approx(size, rel=1e-12)
     mean = sum(map(sum, masks.tolist())) / len(masks)
     assert triplet.mask_size(masks).item() == pytest.approx(mean, rel=1e-12)

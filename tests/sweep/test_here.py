@@ -3,12 +3,13 @@
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 import torch
 
 from mtcon_ray.base.status import Status
-from mtcon_ray.errors import StorageError
+from mtcon_ray.errors import SpecError, StorageError
 from mtcon_ray.sweep.driver import Driver
 from mtcon_ray.sweep.here import run_here
 from mtcon_ray.sweep.trial import Assignment
@@ -48,6 +49,13 @@ def test_trials_are_trained_in_turn_and_each_report_is_durable_at_once(run: Run)
     assert given == ["trial-0000", "trial-0001"]
     assert [trial.status for trial in driver.trials] == [Status.FINISHED] * 2
     assert driver.record.log.lag == 0.0, "during an epoch nobody makes reports durable"
+
+
+def test_a_refused_trial_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`--retry-failed` gives it out, too."""
+    monkeypatch.setattr(Assignment, "read", Mock(side_effect=SpecError("momentum")))
+    run_here(driver := Simulation(tmp_path, some_spec()).driver(), {}, torch.device("cpu"))
+    assert [(t.status, t.reason) for t in driver.trials] == [(Status.FAILED, "momentum")] * 4
 
 
 def test_an_unexpected_error_loses_one_trial(run: Run, caplog: pytest.LogCaptureFixture) -> None:

@@ -67,8 +67,7 @@ def run(spec: RunSpec, root: Path, name: str, **options: Any) -> SweepResults:
 
 
 def test_a_sweep_without_time_left_ends_with_its_report(begun: Path, tmp_path: Path) -> None:
-    limited = with_values(SPEC, {"search.max_hours": 1e-9})
-    results = run(limited, tmp_path, begun.name, resume=True)
+    results = run(with_values(SPEC, {"search.max_hours": 1e-9}), tmp_path, begun.name, resume=True)
     assert [t.status for t in results.trials] == [Status.FINISHED, Status.INTERRUPTED]
     end = last_change([e for e in read_events(event_file(begun)) if e.trial is None])
     assert isinstance(end, Ended)

@@ -103,8 +103,7 @@ def test_the_best_epoch_stands_for_a_trial_where_the_spec_says_so(tmp_path: Path
 def test_times_of_a_trial_do_not_decrease_if_the_clock_of_its_node_is_ahead(tmp_path: Path) -> None:
     record, trial = begun(tmp_path)
     ahead = events(record)[0].time_ms + 3_600_000
-    event = Reported(trial=trial.name, epoch=1, metrics={}, time_ms=ahead)
-    record.report(trial, [event.to_line()])
+    record.report(trial, [Reported(trial=trial.name, epoch=1, metrics={}, time_ms=ahead).to_line()])
     record.end_trial(trial, Status.PRUNED, None)
     assert [e.time_ms for e in events(record)][1:] == [ahead, ahead]
 

@@ -128,8 +128,7 @@ def test_a_resume_prepares_further_values_of_data_fields(spec_of: SpecOf) -> Non
         return spec_of(search={"space": {"views.size": {"grid": [*sizes]}}, "sampler": "grid"})
 
     run(searched(8))
-    ended = run(searched(8, 12), resume=True)
-    found = [(t.params["views.size"], t.status) for t in ended.trials]
+    found = [(t.params["views.size"], t.status) for t in run(searched(8, 12), resume=True).trials]
     assert found == [(8, Status.FINISHED), (12, Status.FINISHED)]
 
 

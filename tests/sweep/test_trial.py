@@ -225,5 +225,4 @@ def test_a_trial_waits_at_a_rung_and_goes_on(trial: Callable[..., Any], tmp_path
 
     assert timeless(early + lines_in(trial("trial-0001", logged=2))) == timeless(whole)
     kept = (tmp_path / "checkpoints" / name / "model.pt" for name in ("trial-0000", "trial-0001"))
-    networks = (checkpoint.load(path)["network"] for path in kept)
-    torch.testing.assert_close(*networks, rtol=0, atol=0)
+    torch.testing.assert_close(*(checkpoint.load(path)["network"] for path in kept), rtol=0, atol=0)

@@ -47,8 +47,7 @@ def test_labels_name_what_is_in_the_picture() -> None:
     for row, picture in zip(plain, source.decode(plain.tolist(), 40)[0], strict=True):
         name = FACTORS["colour"][table.labels["colour"][row]]
         middle = picture[14:26, 14:26].reshape(-1, 3).astype(float)
-        turns = 2 * np.pi * np.array([*HUES.values()])
-        hues = np.cos(np.add.outer(turns, (0, -2.0944, 2.0944)))
+        hues = np.cos(np.add.outer(2 * np.pi * np.array([*HUES.values()]), (0, -2.0944, 2.0944)))
         right += list(HUES)[(middle @ hues.T).sum(0).argmax()] == name
     assert right > 0.75 * len(plain)
 

@@ -57,8 +57,7 @@ def test_the_stored_predictions_are_those_of_the_reported_accuracies(
         assert correct == pytest.approx(values[f"{split}/accuracy/{label}"])
     stored, network = load_network(tmp_path / "model.pt")
     network = network.to(memory_format=torch.channels_last)
-    again = Evaluation(network, run.dataset, stored, cuts.CPU)
-    assert values == pytest.approx(again.report())
+    assert values == pytest.approx(Evaluation(network, run.dataset, stored, cuts.CPU).report())
 
 
 @pytest.mark.parametrize(

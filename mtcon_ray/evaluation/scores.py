@@ -77,14 +77,13 @@ def best_thresholds(scores_NL: Tensor, bits_NL: Tensor) -> Tensor:
     A threshold is half way between two successive scores, or the lowest score if all items are
     to be predicted positive. A label without positives gets 0, a probability of 0.5.
     """
-    is_known_NL = bits_NL != UNKNOWN_BIT
-    # Unknown items come last, without a positive, and no rank counts them.
-    masked_NL = scores_NL.masked_fill(~is_known_NL, -torch.inf)
+    # Unknown items come last, without a positive.
+    masked_NL = scores_NL.masked_fill(bits_NL == UNKNOWN_BIT, -torch.inf)
     sorted_NL, order_NL = masked_NL.sort(dim=0, descending=True, stable=True)
     has_NL = (bits_NL == 1).gather(0, order_NL).double()
     # The number of predicted positives is the rank of the last predicted positive.
-    rank_NL = is_known_NL.gather(0, order_NL).double().cumsum(dim=0)
-    f1_NL = 2 * has_NL.cumsum(dim=0) / (rank_NL + has_NL.sum(dim=0))
+    rank_N1 = torch.arange(1, len(has_NL) + 1, device=has_NL.device)[:, None]
+    f1_NL = 2 * has_NL.cumsum(dim=0) / (rank_N1 + has_NL.sum(dim=0))
     next_NL = torch.cat([sorted_NL[1:], torch.full_like(sorted_NL[:1], -torch.inf)])
     f1_NL = f1_NL.masked_fill(sorted_NL == next_NL, -1)  # no threshold separates equal scores
     cut_1L = f1_NL.argmax(dim=0, keepdim=True)

@@ -88,6 +88,7 @@ def test_the_column_of_existing_files_is_that_of_the_images(folder: Path) -> Non
         ("Split", "Training_ _train train VAL _test", "split"),
         ("part", "train0 train1 train2 train1 train2", "task"),
         ("split", "train Training val '' val", "unused"),
+        ("split", "val test val test val", "task"),
         ("split", "train train val test unlabeled", "unused"),
     ],
 )

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from mtcon_ray.comparison import claims
-from mtcon_ray.comparison.claims import as_csv, judged
+from mtcon_ray.comparison.claims import Judged, as_csv, judged
 from mtcon_ray.comparison.comparison_spec import ClaimSpec
 from mtcon_ray.comparison.row import Row
 from mtcon_ray.comparison.summary import markdown
@@ -97,7 +97,8 @@ def test_claims_have_the_paired_difference_and_a_verdict(row: MakeRow) -> None:
     cells = f"{interval} | {some(first.detectable):.3f} | {some(first.p_holm):.3f} | holds |"
     assert f"| A above BB | shape | {cells}" in text
     assert "| A above BB by 0.2 | shape |" in text
-    read = list(csv.DictReader(as_csv(found).splitlines()))
+    read = list(csv.DictReader(as_csv([*found, Judged(claim("A", "C"), None, "why")]).splitlines()))
+    assert (read.pop()["why"], read[0]["difference"]) == ("why", str(value))
     assert (read[0]["better"], read[0]["label"], read[0]["verdict"]) == ("A", "shape", "holds")
     assert float(read[0]["low"]) == low
     assert [line["over_seeds"] for line in read] == ["True"] * 3 + ["False"]
@@ -150,8 +151,7 @@ def test_variances_over_seeds_are_those_of_a_kind_and_count_each_seed_once(row: 
     codes, bits = np.zeros(9, dtype=np.int64), np.zeros((9, 2), dtype=np.uint8)
     shape = scores([0.70, 0.71, 0.72], codes), scores([0.60, 0.61, 0.61], codes)
     looks = scores([0.0, 5.0, -5.0], bits), scores([0.0, -9.0, 9.0], bits)
-    both = (shape, looks, shape)
-    found = [claims.Judged(claim("A", "BB"), None, scores=each) for each in both]
+    found = [claims.Judged(claim("A", "BB"), None, scores=each) for each in (shape, looks, shape)]
     variances = claims._seed_variances(found)
     assert variances["classes"].freedom == variances["set"].freedom == 2
     assert variances["classes"] == claims._seed_variances(found[:1])["classes"]

@@ -118,8 +118,7 @@ def test_neither_order_nor_scale_nor_threads_move_a_prediction(
             found = fit(given, NUM_CLASSES, PENALTIES, val=chosen_on)
         finally:
             torch.set_num_threads(threads)
-        moved = predictions(found, tested) != predictions(fitted, asked)
-        assert moved.double().mean() <= 1e-3
+        assert (predictions(found, tested) != predictions(fitted, asked)).double().mean() <= 1e-3
 
 
 def test_constant_and_repeated_features_add_nothing(train: LabelledFeatures) -> None:

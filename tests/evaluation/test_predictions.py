@@ -4,6 +4,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from zipfile import ZipFile
 
 import numpy as np
 import pytest
@@ -71,6 +72,12 @@ def compressed(path: Path) -> None:
         np.savez_compressed(path, **dict(file))
 
 
+def endless(path: Path) -> None:
+    header = {"descr": "<i8", "fortran_order": False, "shape": (10**14,)}
+    with ZipFile(path, "a") as file, file.open("test/x/scores.npy", "w") as part:
+        np.lib.format.write_array_header_1_0(part, header)
+
+
 def emptied(path: Path) -> None:
     with np.load(path) as file:
         np.savez(path, **{name: a[:0] if a.ndim else a for name, a in file.items()})
@@ -94,6 +101,7 @@ def with_array(name: str, array: np.ndarray) -> Callable[[Path], None]:
         lambda path: path.write_bytes(b"PK\x03\x04 cut"),
         compressed,
         emptied,
+        endless,
         with_array("fingerprint", np.array([Planted()])),
         with_array("test/tags/scores", np.zeros((2, 1))),
         with_array("heldout/colour/predicted", np.array(["x", "y"])),

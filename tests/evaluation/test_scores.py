@@ -78,7 +78,7 @@ def test_what_is_unknown_counts_neither_way_for_f1() -> None:
 
 
 def test_thresholds_give_the_best_f1_that_a_cut_can_give() -> None:
-    scores, bits = drawn(ties=True)
+    scores, bits = drawn(ties=True, unknown=True)
     chosen = best_thresholds(scores, bits)
     for j in range(5):
         one = (scores[:, [j]], bits[:, [j]])

@@ -57,8 +57,7 @@ def test_blocks_are_grouped_by_thirds_of_their_depth(depth: int, thirds: list[in
     method, network = make(depth)
     groups = {name: method.lr_group(name) for name, _ in network.named_parameters()}
     for i, group in enumerate(thirds):
-        of_block = {g for n, g in groups.items() if n.startswith(f"encoder.blocks.{i}.")}
-        assert of_block == {group}
+        assert {g for n, g in groups.items() if n.startswith(f"encoder.blocks.{i}.")} == {group}
     assert groups["encoder.embed.weight"] == 1
     others = {n: g for n, g in groups.items() if not n.startswith(("encoder.b", "encoder.e"))}
     assert set(others.values()) == {0}

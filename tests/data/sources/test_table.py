@@ -185,8 +185,8 @@ def test_attributes_may_name_whole_paths(tmp_path: Path) -> None:
     (tmp_path / "list.txt").write_text("3\nShiny\na/0.jpg 1\nb/0.jpg -1\n1.jpg 1\n")
     images = Column.of(["b/0.jpg", "a/0.jpg", "c/1.jpg"])
     table = TableFile(tmp_path / "t.csv", {}, np.arange(2, 5))
-    cells = join_attributes(table, images, tmp_path / "list.txt").columns["Shiny"].cells
-    assert cells.tolist() == ["-1", "1", "1"]
+    found = join_attributes(table, images, tmp_path / "list.txt").columns["Shiny"]
+    assert found.cells.tolist() == ["-1", "1", "1"]
 
 
 @pytest.mark.parametrize(

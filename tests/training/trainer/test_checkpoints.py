@@ -134,8 +134,7 @@ def test_a_damaged_checkpoint_costs_an_epoch_and_says_so(
     epochs = [next(killed), next(killed)]
     (tmp_path / "last.pt").write_bytes(bytes(5000))
     run = begin(tmp_path, should_stop=cuts.stop_before(1))
-    damage = some(run.resume())
-    assert re.search(r"last\.pt is not a whole file.* continues after epoch 1", damage)
+    assert re.search(r"last\.pt is not a whole file.* continues after epoch 1", some(run.resume()))
     list(run)
     assert checkpoint.load(tmp_path / "last.previous.pt")["step"] == cuts.STEPS_PER_EPOCH
     run = begin(tmp_path)

@@ -31,4 +31,5 @@ exec mlflow server --uvicorn-opts --timeout-keep-alive=75 \
     --backend-store-uri "$STORE" \
     --serve-artifacts --artifacts-destination "proxied-s3://$bucket" \
     --host "${HOST:-0.0.0.0}" --port "$port" --workers "${WORKERS:-4}" \
-    --allowed-hosts "${ALLOWED_HOSTS:-mlflow:*,localhost:*,127.0.0.1:*}"
+    --allowed-hosts "${ALLOWED_HOSTS:-mlflow:*,localhost:*,127.0.0.1:*}" \
+    ${ALLOWED_ORIGINS:+--cors-allowed-origins "$ALLOWED_ORIGINS"}

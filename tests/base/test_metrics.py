@@ -74,10 +74,7 @@ def test_mlflow_takes_each_name_of_a_label(tmp_path: Path, empty_database: Path)
     for slug in labels.slugs.values():
         scores = [metrics.score, metrics.score_std]
         names += [score(kind, "heldout", slug) for score in scores for kind in metrics.SCORES]
-        names += [
-            metrics.retrieval("heldout", "f1_sample", slug),
-            metrics.retrieval("heldout", "knn", slug),
-        ]
+        names += [metrics.retrieval("heldout", score, slug) for score in ("f1_sample", "knn")]
         names += [metrics.weight(slug), metrics.cosine("positive", slug)]
     assert len(set(names)) == len(columns) * 8
     client = MlflowClient(f"sqlite:///{shutil.copy(empty_database, tmp_path)}")

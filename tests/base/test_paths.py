@@ -1,7 +1,6 @@
 """Tests of names and folders under the root."""
 
 import os
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -11,6 +10,8 @@ import pytest
 from mtcon_ray.base import paths
 from mtcon_ray.base.root_files import TOP
 from mtcon_ray.errors import ResourceError, SweepError, UserError
+
+BAD_NAMES = ("", "..", ".hidden", "a/b", "A", "-x", "x" * 101, "a\n", "../a")
 
 
 def make(folder: Path) -> Path:
@@ -60,12 +61,8 @@ def test_files_of_an_object_store_lie_where_only_their_owner_writes(tmp_path: Pa
 
 
 @pytest.mark.parametrize("place", [paths.sweep_folder, paths.comparison_folder, paths.find_folder])
-@pytest.mark.parametrize(
-    "name", ["", "..", ".hidden", "a/b", "A", "-x", "x" * 101, "a\n", "../a", *TOP]
-)
-def test_other_names_and_folders_of_the_root_are_refused(
-    tmp_path: Path, place: Callable[[Path, str], Path], name: str
-) -> None:
+@pytest.mark.parametrize("name", [*BAD_NAMES, *TOP])
+def test_other_names_and_root_folders_are_refused(tmp_path: Path, place: Any, name: str) -> None:
     with pytest.raises(SweepError, match=r"a name must be .* none of sweeps"):
         place(tmp_path, name)
 

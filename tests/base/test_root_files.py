@@ -24,10 +24,8 @@ def folder(tmp_path: Path) -> Path:
 
 
 def test_the_root_of_a_path_is_above_the_last_folder_of_its_kind() -> None:
-    for path, root in (
-        ("/home/sweeps/jan/store/x.lock", "/home/sweeps/jan"),
-        ("/somewhere/out/a.png", "/somewhere/out"),
-    ):
+    lock, picture = "/home/sweeps/jan/store/x.lock", "/somewhere/out/a.png"
+    for path, root in ((lock, "/home/sweeps/jan"), (picture, "/somewhere/out")):
         found, parts = root_files.split_at_root(Path(path))
         assert (str(found), found.joinpath(*parts)) == (root, Path(path))
 

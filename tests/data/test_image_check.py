@@ -66,10 +66,8 @@ def test_a_sample_is_decoded(files: Any, tmp_path: Path) -> None:
     assert tolerated.startswith("1 images cannot be read and are left out, first row 2, 0.jpg: not")
     many(files, 200)
     (warning,) = warnings_of(files.spec(), tmp_path)  # does not show that more than 1 % are corrupt
-    assert warning.startswith(
-        "1 of a sample of 50 images cannot be decoded, first row 2, 0.jpg: not an image of a "
-        "format that is read; if more than 1.00%"
-    )
+    told = "first row 2, 0.jpg: not an image of a format that is read; if more than 1.00%"
+    assert warning.startswith(f"1 of a sample of 50 images cannot be decoded, {told}")
     for row in range(0, 200, 4):  # a quarter
         (files.images / f"{row}.jpg").write_bytes(b"")
     assert " of a sample of 50 images cannot be" in warnings_of(files.spec(), tmp_path)[0]
@@ -132,10 +130,8 @@ def test_a_link_to_an_image_is_an_image(files: Any, tmp_path: Path) -> None:
 def test_a_file_of_the_same_name_is_named(files: Any, tmp_path: Path, name: str) -> None:
     files.frame["image"] = [name.format(row) for row in range(20)]
     message = refusal(files.spec(), tmp_path)
-    assert message.splitlines()[-1] == (
-        f"{name.format(0)!r} exists as '0.jpg': column 'image' must hold paths as they are below "
-        "data.images, with / between folders"
-    )
+    told = "'image' must hold paths as they are below data.images, with / between folders"
+    assert message.splitlines()[-1] == f"{name.format(0)!r} exists as '0.jpg': column {told}"
     assert "got 20 of 20:" in message
 
 

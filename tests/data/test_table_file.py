@@ -98,19 +98,17 @@ def test_a_last_cell_that_may_be_cut_is_warned_of(files: Any, end: str, is_doubt
     rows = [f"{i}.jpg,{['train', 'val', 'test'][i % 3]},{kind}" for i, kind in enumerate(kinds)]
     spec = files.spec()
     files.csv.write_text("\n".join(["image,split,kind", *rows, f"19.jpg,train,{end}"]))
-    message = (
-        f"column 'kind' holds {end!r} in row 21 alone, where the file ends without a line end: it "
-        "may be cut from 'gamma'; end the file with a line end if it is whole"
-    )
+    cut = "it may be cut from 'gamma'; end the file with a line end if it is whole"
+    where = "in row 21 alone, where the file ends without a line end"
+    message = f"column 'kind' holds {end!r} {where}: {cut}"
     assert (message in labels_of(spec).warnings) == is_doubtful
 
 
 def test_a_cell_of_lines_that_may_be_rows_is_warned_of(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text('a,b\n1,"x\n2,y"\n3,z\n4,"u\nv, w"\n')
-    assert read_table_file(tmp_path / "a.csv").warnings == (
-        f"{tmp_path}/a.csv has 2 lines in a quoted cell of row 2, each with as many cells as the "
-        "header: check whether it is one row",
-    )
+    cell = "a quoted cell of row 2, each with as many cells as the header"
+    told = f"{tmp_path}/a.csv has 2 lines in {cell}: check whether it is one row"
+    assert read_table_file(tmp_path / "a.csv").warnings == (told,)
 
 
 def test_words_for_nothing_and_names_alike_are_warned_of(files: Any) -> None:

@@ -99,11 +99,9 @@ def run_report(network: Network, dataset: Dataset, spec: EvaluateSpec = SPEC) ->
     return evaluation(network, dataset, evaluate=spec).report()
 
 
-def features_of(
-    network: Network, dataset: Dataset, split: Any, head: str | None = None
-) -> LabelledFeatures:
-    rows = dataset.table.rows(split)
-    given = network, dataset.images, rows, VIEWS
+def features_of(network: Network, data: Dataset, split: Any, head: Any = None) -> LabelledFeatures:
+    rows = data.table.rows(split)
+    given = network, data.images, rows, VIEWS
     features = extract_features(*given, batch_size=32, device=CPU, head=head)
-    labels = {k: torch.from_numpy(v[rows]) for k, v in dataset.table.labels.items()}
+    labels = {k: torch.from_numpy(v[rows]) for k, v in data.table.labels.items()}
     return LabelledFeatures(features, labels)

@@ -1,6 +1,7 @@
 """Tests of features: eval mode, order of rows, unchanged network, effective rank."""
 
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
@@ -27,10 +28,8 @@ def network(network: Network) -> Network:
 @pytest.mark.parametrize("batch_size", [1, 4, 100])
 def test_rows_in_order_for_any_batch(network: Network, dataset: Dataset, batch_size: int) -> None:
     given = network, dataset.images, ROWS, VIEWS
-    features_ND, *heads = (
-        extract_features(*given, batch_size=batch_size, device=CPU, head=head)
-        for head in (None, *TASKS)
-    )
+    read = partial(extract_features, *given, batch_size=batch_size, device=CPU)
+    features_ND, *heads = (read(head=head) for head in (None, *TASKS))
     network.eval()
     with torch.no_grad():
         x_NCHW = evaluation_views(torch.from_numpy(dataset.images[ROWS]), VIEWS)
@@ -65,10 +64,8 @@ def test_modes_and_statistics_are_as_before(network: Network, dataset: Dataset) 
 
 def test_autocast_gives_float32_of_lower_precision(network: Network, dataset: Dataset) -> None:
     given = network, dataset.images, ROWS, VIEWS
-    exact, rough = (
-        extract_features(*given, batch_size=4, device=CPU, autocast_dtype=dtype)
-        for dtype in (None, torch.bfloat16)
-    )
+    read = partial(extract_features, *given, batch_size=4, device=CPU)
+    exact, rough = (read(autocast_dtype=dtype) for dtype in (None, torch.bfloat16))
     assert rough.dtype == exact.dtype == torch.float32
     assert not torch.equal(rough, exact)
     torch.testing.assert_close(rough, exact, rtol=0.1, atol=0.1)

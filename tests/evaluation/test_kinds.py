@@ -53,9 +53,7 @@ def test_every_kind_is_measured_by_its_own_score(network: Network, dataset: Data
 
 
 @pytest.mark.parametrize("augment", [False, True])
-def test_thresholds_of_f1_are_chosen_on_val(
-    network: Network, dataset: Dataset, augment: bool
-) -> None:
+def test_f1_thresholds_are_chosen_on_val(network: Network, dataset: Dataset, augment: bool) -> None:
     mixed, recipe = of_every_kind(dataset), conftest.SGD.model_copy(update={"augment": augment})
     evaluation, views = conftest.evaluation(network, mixed), torch.Generator().manual_seed(7)
     rows = [rows_with_any(mixed.table, split, ("Looks",)) for split in ("train", "val", "test")]

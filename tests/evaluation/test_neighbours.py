@@ -56,11 +56,8 @@ def test_agrees_with_pytorch_metric_learning(monkeypatch: pytest.MonkeyPatch) ->
     truth_N[:8] = torch.tensor([9, 10, 10, 11, 11, 11, 11, 11])
     known_N = torch.rand(N, generator=GENERATOR) < 0.8
     known_N[0] = True
-    peers = {
-        "recall_at_1": "precision_at_1",
-        "r_precision": "r_precision",
-        "map_at_r": "mean_average_precision_at_r",
-    }
+    theirs = "precision_at_1", "r_precision", "mean_average_precision_at_r"
+    peers = dict(zip(("recall_at_1", "r_precision", "map_at_r"), theirs, strict=True))
     knn = CustomKNN(CosineSimilarity())
     calculator = AccuracyCalculator(tuple(peers.values()), k="max_bin_count", knn_func=knn)
     both = retrieval(z_ND, {"all": truth_N, "some": truth_N.where(known_N, -1)})

@@ -35,10 +35,8 @@ PLACES = {"Colour": ("heldout", "colour"), "tags": ("test", "tags")}
 def predictions() -> stored.Predictions:
     """Returns the predictions of probes with weights given here."""
     identity = torch.cat([torch.eye(2), torch.zeros(1, 2)])
-    probes = {
-        "Colour": LinearProbe("classes", "Colour", identity, ""),
-        "tags": LinearProbe("set", "tags", identity, ""),
-    }
+    kinds: dict[str, Any] = {"Colour": "classes", "tags": "set"}
+    probes = {label: LinearProbe(kind, label, identity, "") for label, kind in kinds.items()}
     measured = LabelledFeatures(FEATURES, {})
     measurement = Measurement(TABLE, measured, None, measured, PLACES, EvaluateSpec(), seed=0)
     return measurement.predictions(probes)

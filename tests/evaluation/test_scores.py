@@ -6,14 +6,8 @@ import torch
 from sklearn.metrics import average_precision_score, f1_score
 from torch import Tensor
 
-from mtcon_ray.evaluation.scores import (
-    average_precisions,
-    best_thresholds,
-    f1_scores,
-    mean_average_precision,
-    resampled_counts,
-    score_std,
-)
+from mtcon_ray.evaluation import scores as measures
+from mtcon_ray.evaluation.scores import best_thresholds, f1_scores, mean_average_precision
 
 UNKNOWN = 255
 
@@ -33,21 +27,19 @@ def drawn(n: int = 60, L: int = 5, *, ties: bool, unknown: bool = False) -> tupl
 @pytest.mark.parametrize("unknown", [False, True])
 def test_average_precisions_are_sklearn_s(ties: bool, unknown: bool) -> None:
     scores, bits = drawn(ties=ties, unknown=unknown)
-    expected = [
-        average_precision_score(bits[known, j].numpy(), scores[known, j].numpy())
-        for j, known in enumerate((bits != UNKNOWN).T)
-    ]
-    assert average_precisions(scores, bits).tolist() == pytest.approx(expected, rel=1e-12)
+    columns = [(bits[known, j], scores[known, j]) for j, known in enumerate((bits != UNKNOWN).T)]
+    expected = [average_precision_score(y.numpy(), score.numpy()) for y, score in columns]
+    assert measures.average_precisions(scores, bits).tolist() == pytest.approx(expected, rel=1e-12)
 
 
 def test_a_label_that_no_item_has_scores_nothing() -> None:
     scores = torch.tensor([[3.0, 1.0], [2.0, 2.0], [1.0, 3.0]])
     bits = torch.tensor([[1, 0], [0, 0], [0, UNKNOWN]], dtype=torch.uint8)
-    assert average_precisions(scores, bits).tolist() == [1.0, 0.0]
+    assert measures.average_precisions(scores, bits).tolist() == [1.0, 0.0]
     assert mean_average_precision(scores, bits) == 0.5
     unknown = torch.full((3, 2), UNKNOWN, dtype=torch.uint8)
     assert mean_average_precision(scores, unknown) == 0
-    assert score_std("set", scores, unknown, 10, seed=0) == 0
+    assert measures.score_std("set", scores, unknown, 10, seed=0) == 0
 
 
 def test_equal_scores_have_the_same_precision_in_any_order() -> None:
@@ -90,17 +82,17 @@ def test_thresholds_give_the_best_f1_that_a_cut_can_give() -> None:
 def test_the_deviation_of_an_accuracy_is_that_of_its_resamples(n: int, right: int) -> None:
     drawn = np.random.default_rng(0).binomial(n, right / n, 50_000) / n
     predicted, truth = torch.arange(n), torch.where(torch.arange(n) < right, torch.arange(n), n)
-    found = score_std("classes", predicted, truth, 10, seed=0)
+    found = measures.score_std("classes", predicted, truth, 10, seed=0)
     assert found == pytest.approx(drawn.std(), rel=0.015)
 
 
 def test_resamples_are_whole_follow_a_seed_and_fit_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    counts = torch.cat([*resampled_counts(50, 200, seed=0)], dim=1)
+    counts = torch.cat([*measures.resampled_counts(50, 200, seed=0)], dim=1)
     assert counts.shape == (50, 200)
     assert (counts.sum(dim=0) == 50).all()
     assert counts.var(dim=0).mean() == pytest.approx(1, abs=0.05)
-    first = next(resampled_counts(50, 200, seed=0))
+    first = next(measures.resampled_counts(50, 200, seed=0))
     assert torch.equal(counts[:, :128], first)
-    assert not torch.equal(first, next(resampled_counts(50, 200, seed=1)))
+    assert not torch.equal(first, next(measures.resampled_counts(50, 200, seed=1)))
     monkeypatch.setattr("mtcon_ray.evaluation.scores.MOST_COUNTS", 50 * 80)
-    assert [part.shape[1] for part in resampled_counts(50, 200, seed=0)] == [80, 80, 40]
+    assert [part.shape[1] for part in measures.resampled_counts(50, 200, seed=0)] == [80, 80, 40]

@@ -1,6 +1,6 @@
 """Tests of SGD probes of classes and label sets against probes trained with torch.optim.SGD."""
 
-from collections.abc import Sequence
+from typing import Any
 
 import pytest
 import torch
@@ -35,9 +35,7 @@ def loss_of(logits: Tensor, y: Tensor) -> Tensor:
     return (each * (y != 255)).sum(dim=1).mean()
 
 
-def by_torch(
-    epochs: Sequence[LabelledFeatures], label: str, recipe: SGDProbeSpec, seed: int
-) -> list[Tensor]:
+def by_torch(epochs: list[Any], label: str, recipe: SGDProbeSpec, seed: int) -> list[Tensor]:
     """Returns weights [D + 1, C] after each epoch of nn.Linear and SGD on the known items."""
     y = epochs[0].labels[label]
     is_known = (y != 255).any(dim=1) if label == "looks" else y != -1
@@ -45,9 +43,8 @@ def by_torch(
     layer = nn.Linear(x.shape[1], NUM_CLASSES.get(label, 4)).to(x.dtype)
     nn.init.zeros_(layer.weight)
     nn.init.zeros_(layer.bias)
-    optimizer = torch.optim.SGD(
-        layer.parameters(), recipe.lr, recipe.momentum, weight_decay=recipe.weight_decay
-    )
+    lr, momentum, decay = recipe.lr, recipe.momentum, recipe.weight_decay
+    optimizer = torch.optim.SGD(layer.parameters(), lr, momentum, weight_decay=decay)
     generator = torch.Generator().manual_seed(seed)
     weights: list[Tensor] = []
     for epoch in epochs:
@@ -64,9 +61,7 @@ def by_torch(
     ("momentum", "dtype", "shift"),
     [(0.0, torch.float64, 0.0), (0.9, torch.float32, 0.0), (0.9, torch.float64, 0.2)],
 )
-def test_a_probe_is_the_best_epoch_of_training_alone(
-    momentum: float, dtype: torch.dtype, shift: float
-) -> None:
+def test_a_probe_is_the_best_epoch_of_a_training(momentum: float, dtype: Any, shift: float) -> None:
     train, val = make_data(0, dtype=dtype), make_data(1, dtype=dtype)
     recipe = RECIPE.model_copy(update={"momentum": momentum})
     seen = [train._replace(features=train.features + i * shift) for i in range(recipe.epochs)]

@@ -199,6 +199,7 @@ def test_nearest_of_all_pairs(root: Path, tmp_path: Path, monkeypatch: pytest.Mo
 
 
 LISTS = pa.list_(pa.float32())
+RAGGED = pa.array([[1.0], [1.0, 2.0, 3.0]], LISTS)
 
 
 @pytest.mark.parametrize(
@@ -206,10 +207,7 @@ LISTS = pa.list_(pa.float32())
     [
         ({"path": [1], "embedding": pa.array([[0.1, 0.2]], LISTS)}, "must have a column path"),
         ({"path": ["a"], "embedding": pa.array([[1, 2]])}, "a column 'embedding' of embeddings"),
-        (
-            {"path": ["a", "b"], "embedding": pa.array([[1.0], [1.0, 2.0, 3.0]], LISTS)},
-            "must hold 2 numbers a row",
-        ),
+        ({"path": ["a", "b"], "embedding": RAGGED}, "must hold 2 numbers a row"),
         (None, "make it with `mtcon-ray embed`"),
     ],
 )

@@ -1,5 +1,7 @@
 """Tests that the exported module equals the evaluation, for images of any size."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
@@ -52,9 +54,7 @@ def test_exported_pictures_of_any_size_become_square(resize: Resize) -> None:
     ],
     ids=str,
 )
-def test_what_is_probed_is_embedded(
-    encoder: dict[str, object], method: dict[str, object], dim: int | None
-) -> None:
+def test_what_is_probed_is_embedded(encoder: Any, method: Any, dim: int | None) -> None:
     """The encoder's last layer may be an embedding of `dim` numbers, which the heads see too."""
     sections = {"model": {"encoder": encoder, "embedding_dim": dim}, "method": method}
     spec = parse_spec({"name": "a", "views": {"size": 32}, **sections})

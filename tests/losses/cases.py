@@ -58,9 +58,7 @@ def random_rows(*shape: int, seed: int) -> Tensor:
     return F.normalize(torch.randn(*shape, generator=generator, dtype=torch.float64), dim=-1)
 
 
-def contrastive(
-    z_BVD: Tensor, relation: Relation, *, temperature: float | Tensor, **options: Any
-) -> Tensor:
+def contrastive(z_BVD: Tensor, relation: Relation, *, temperature: Any, **options: Any) -> Tensor:
     """Returns the contrastive loss in one space."""
     return contrast([z_BVD], relation, temperature, **options)[0]
 

@@ -62,10 +62,8 @@ class Loops:
 
     def anchor(self, z: Tensor, positives: list[Tensor], candidates: list[Tensor]) -> float:
         taus = [self.tau(z, p) for p in positives]
-        attract = [
-            self.beta * self.omega(t) - float(z @ p) / t
-            for p, t in zip(positives, taus, strict=True)
-        ]
+        pairs = zip(positives, taus, strict=True)
+        attract = [self.beta * self.omega(t) - float(z @ p) / t for p, t in pairs]
         hardest = sorted(candidates, key=lambda n: -float(z @ n))[: self.k]
         taus = [self.tau(z, n) for n in hardest]
         repel = [float(z @ n) / t for n, t in zip(hardest, taus, strict=True)]

@@ -101,9 +101,8 @@ class Largest(TorchDispatchMode):
 
     numel = 0
 
-    def __torch_dispatch__(
-        self, func: Any, types: Any, args: Any = (), kwargs: Any = None
-    ) -> Any:  # what torch calls
+    # What torch calls.
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         out = func(*args, **(kwargs or {}))
         if isinstance(out, Tensor):
             self.numel = max(self.numel, out.numel())

@@ -10,9 +10,7 @@ from mtcon_ray.losses import multisupcon
 from mtcon_ray.losses.positives import LabelSets
 from tests.losses.cases import VALUES, case_c, contrastive, random_rows, reference, weight_of_sets
 
-SETS = torch.tensor(
-    [[1, 1, 1, 0, 0, 0], [1, 1, 0, 1, 0, 0], [0, 0, 0, 0, 1, 1], [1, 1, 1, 0, 1, 0]]
-)
+SETS = torch.tensor([[*map(int, row)] for row in ("111000", "110100", "000011", "111010")])
 bits = st.lists(st.sampled_from([-1, 0, 0, 1, 1]), min_size=3, max_size=3)
 percents = st.sampled_from([0, 10, 30, 50, 67, 100])
 exhaustively = settings(deadline=None, derandomize=True, max_examples=80)

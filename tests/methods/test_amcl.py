@@ -73,10 +73,8 @@ def test_momentum_and_queue_belong_to_the_form_moco() -> None:
 def test_columns_may_have_unit_length_before_the_temperature_network() -> None:
     method, z_by_head = make("barlow", unit_columns=True), rows("barlow")
     unit = {head: F.normalize(z, dim=0) for head, z in z_by_head.items()}
-    raw, first, second = (
-        each(z, BATCH).losses["instance-1"]
-        for each, z in ((make("barlow"), z_by_head), (method, z_by_head), (method, unit))
-    )
+    calls = (make("barlow"), z_by_head), (method, z_by_head), (method, unit)
+    raw, first, second = (each(z, BATCH).losses["instance-1"] for each, z in calls)
     # Lengths still matter a little: eps is added to the variance of the columns.
     torch.testing.assert_close(first, second, rtol=1e-2, atol=0)
     assert not torch.allclose(first, raw, rtol=0.1)

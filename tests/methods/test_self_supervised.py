@@ -1,12 +1,11 @@
 """SimCLR, SimSiam and Barlow Twins: their losses, whatever the labels, and their heads."""
 
-from collections.abc import Callable
 from functools import partial
 from typing import Any
 
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from mtcon_ray.data.batch import Batch
 from mtcon_ray.losses import nt_xent
@@ -30,9 +29,7 @@ def make(name: str, **fields: Any) -> Method:
         ("barlow", {"off_diagonal": 0.5}, partial(barlow_twins, off_diagonal=0.5)),
     ],
 )
-def test_every_head_has_its_own_loss_whatever_the_labels(
-    name: str, fields: dict[str, float], loss: Callable[[Tensor], Tensor]
-) -> None:
+def test_every_head_has_its_own_loss_whatever_the_labels(name: str, fields: Any, loss: Any) -> None:
     assert make(name).heads == ("instance",)
     method = make(name, num_heads=2, **fields)
     z_by_head = {head: random_rows(4, 2, 6, seed=i) for i, head in enumerate(method.heads)}

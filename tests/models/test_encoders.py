@@ -75,9 +75,7 @@ def test_three_stages_are_those_of_the_whole_network(tmp_path: Path) -> None:
     torch.testing.assert_close(h_ND, maps[0].mean(dim=(2, 3)))
 
 
-def test_imagenet_weights_without_network_say_what_to_do(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_failed_download_says_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TORCH_HOME", str(tmp_path))
     monkeypatch.setattr("torch.hub.urlopen", Mock(side_effect=URLError("no route to host")))
     spec = ResNet18.Spec(weights="imagenet")

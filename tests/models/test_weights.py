@@ -97,9 +97,7 @@ def test_counters_of_batch_norm_may_be_missing(tmp_path: Path) -> None:
         (b"{}", "is not a whole file of plain tensors"),
     ],
 )
-def test_a_damaged_file_is_refused(
-    name: str, content: bytes | str | None, problem: str, tmp_path: Path
-) -> None:
+def test_a_damaged_file_is_refused(name: str, content: Any, problem: str, tmp_path: Path) -> None:
     path = tmp_path / name
     if isinstance(content, bytes):
         path.write_bytes(content)
@@ -154,9 +152,7 @@ def fill_cache(home: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         {"name": "torchvision", "model": "resnet18", "weights": "DEFAULT"},
     ],
 )
-def test_a_download_is_read_from_the_store(
-    encoder: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_downloads_are_kept(encoder: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A trial on another node has torchvision's cache neither in its home nor in memory."""
     spec = ModelSpec.model_validate({"encoder": encoder})
     store, only = tmp_path / "store", fill_cache(tmp_path / "torch", monkeypatch)
@@ -181,9 +177,7 @@ def test_a_download_is_read_from_the_store(
         ("resnet34", "IMAGENET1K_V2", "for resnet34, IMAGENET1K_V1 or DEFAULT, got IMAGENET1K_V2"),
     ],
 )
-def test_what_torchvision_lacks_is_refused_before_a_download(
-    model: str, weights: str | None, problem: str
-) -> None:
+def test_what_torchvision_lacks_is_not_downloaded(model: str, weights: Any, problem: str) -> None:
     spec = Torchvision.Spec(model=model, weights=weights)
     assert spec.is_checked_by_building
     with torch.device("meta"), pytest.raises(SpecError, match=f"must be .*torchvision.*{problem}"):

@@ -27,9 +27,7 @@ from tests import specs
         ({"gpus": 1}, [(8, 4, None)], None),
     ],
 )
-def test_concurrency_follows_from_what_the_nodes_have(
-    resources: dict[str, Any], kinds: list[Any], expected: int | None
-) -> None:
+def test_concurrency_follows_from_the_nodes(resources: Any, kinds: Any, expected: Any) -> None:
     nodes = tuple(NodeKind(f"kind-{i}", *k) for i, k in enumerate(kinds))
     train = {"batch_size": 12}
     spec = parse_spec({**specs.SHORT, "name": "x", "train": train, "resources": resources})

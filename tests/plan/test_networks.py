@@ -153,9 +153,8 @@ def all_kinds() -> Iterator[dict[str, Any]]:
 
 
 LINE = raises.__code__.co_firstlineno + 1
-FAILED = (
-    f"failed in a step on 2 random images, in line {LINE} of .*test_networks.py: KeyError: 'my own"
-)
+WHERE = f"in line {LINE} of .*test_networks.py"
+FAILED = f"failed in a step on 2 random images, {WHERE}: KeyError: 'my own"
 OUTPUT = "^method 'own': forward must return a MethodOutput, got"
 LOSS = r"^method 'own': the loss 'pull' must be a tensor of shape \[\], got"
 FEATURES = r"^encoder 'pooled': the features must be a tensor of shape \[4, 5\], got"
@@ -191,10 +190,9 @@ def test_a_broken_plugin_is_named_with_its_fault(
 ) -> None:
     monkeypatch.setattr(kind, "broken", staticmethod(broken))
     with all_kinds() as sections:
-        alone: dict[Any, Any] = {
-            Own: [{"method": "own"}],
-            OwnEncoder: [{"model": {"encoder": "pooled"}, "method": m} for m in ("mtcon", "none")],
-        }
+        model = {"encoder": "pooled"}
+        pooled = [{"model": model, "method": method} for method in ("mtcon", "none")]
+        alone: dict[Any, Any] = {Own: [{"method": "own"}], OwnEncoder: pooled}
         for each in alone.get(kind, [sections]):
             with pytest.raises(SpecError, match=message):
                 try_plugins(spec_of(**each), SIZES)

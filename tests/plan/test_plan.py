@@ -88,10 +88,8 @@ def test_probes_of_few_items_are_warned_of_where_configurations_are_compared() -
     large = {"kind": "synthetic", "num_items": 7000}
     limited = {"short_probe": {"max_items": 400}}
     (warning,) = plan_on(spec_of(data=large, search=SEARCH, evaluate=limited)).warnings
-    assert warning.endswith(
-        "got up to 0.025; that needs 625 validation items, and a probe has 400: val has 700, and "
-        "evaluate.short_probe.max_items is 400"
-    )
+    why = "a probe has 400: val has 700, and evaluate.short_probe.max_items is 400"
+    assert warning.endswith(f"got up to 0.025; that needs 625 validation items, and {why}")
     assert plan_on(spec_of(data=large, search=SEARCH)).warnings == ()
 
 
@@ -217,14 +215,12 @@ def test_a_plan_downloads_no_weights(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 
 def test_a_batch_larger_than_the_training_split_is_refused() -> None:
-    for sections in (
-        {"train": {"batch_size": 512, "epochs": 4}},
-        {"search": {"space": {"train.batch_size": {"choice": [32, 512]}}}},
-    ):
+    train, space = {"batch_size": 512, "epochs": 4}, {"train.batch_size": {"choice": [32, 512]}}
+    for sections in ({"train": train}, {"search": {"space": space}}):
         with pytest.raises(DataError, match=r"batch_size must be at most .* got 512"):
             plan_on(spec_of(**sections))
     searched = {"space": {"train.batch_size": {"choice": [16, 32]}}}
-    plan_on(spec_of(train={"batch_size": 512, "epochs": 4}, search=searched))  # no trial has 512
+    plan_on(spec_of(train=train, search=searched))  # no trial has 512
 
 
 @pytest.mark.parametrize(
@@ -267,10 +263,8 @@ def test_the_standard_error_is_that_of_the_task_with_the_fewest_labels() -> None
     plan = partly_labelled(SEARCH)
     assert plan.standard_error == pytest.approx(0.5 / 10**0.5)
     *_, few, noise = plan.warnings
-    assert few == (
-        "'colour' has a label in 1 of the items of the test split: with fewer than 5, a score and "
-        "its deviation say nothing"
-    )
+    told = "with fewer than 5, a score and its deviation say nothing"
+    assert few == f"'colour' has a label in 1 of the items of the test split: {told}"
     assert "and a probe has 10: val has 10 with a label of 'colour', and" in noise
     plan = partly_labelled({**SEARCH, "objective": "shape"})
     assert plan.standard_error == pytest.approx(0.5 / 1500**0.5)
@@ -287,10 +281,8 @@ def test_the_probe_of_each_seed_must_find_all_tasks() -> None:
         fewest_labels(table, spec)
 
 
-@pytest.mark.parametrize(
-    ("train", "states"), [({}, 2), ({"ema": 0.9}, 3), ({"optimizer": "adam"}, 3)]
-)
-def test_an_average_and_moments_are_uploaded_too(train: dict[str, Any], states: int) -> None:
+@pytest.mark.parametrize(("train", "num"), [({}, 2), ({"ema": 0.9}, 3), ({"optimizer": "adam"}, 3)])
+def test_an_average_and_moments_are_uploaded_too(train: dict[str, Any], num: int) -> None:
     """A save has the resume state and the network, of 4 bytes per parameter."""
     spec = spec_of(train={**specs.SHORT["train"], "checkpoint_seconds": 3600, **train})
-    assert store_traffic(spec, 1000, 1)[1] == (states + 1) * 4000
+    assert store_traffic(spec, 1000, 1)[1] == (num + 1) * 4000

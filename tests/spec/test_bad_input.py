@@ -100,9 +100,7 @@ def test_a_spec_that_breaks_a_rule_is_refused(shop: Shop, command: str) -> None:
     ],
     ids=["column", "no labels"],
 )
-def test_labels_that_cannot_be_used_are_refused(
-    shop: Shop, command: str, change: dict[str, Any], says: tuple[str, ...]
-) -> None:
+def test_unusable_labels_are_refused(shop: Shop, command: str, change: Any, says: Any) -> None:
     csv = shop.folder / "labels.csv"
     table = pd.read_csv(csv)
     table = table.assign(color=table["colour"], **change).dropna(axis="columns")

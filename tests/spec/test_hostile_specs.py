@@ -85,9 +85,7 @@ GRID = {"epochs": 1, "sampler": "grid", "space": {LR: grid(30), TEMPERATURE: gri
         (20, {"epochs": 1, "space": {LR: grid(500)}}, None),
     ],
 )
-def test_a_comparison_is_read_soon(
-    systems: int, tune: dict[str, Any] | None, expected: str | None, tmp_path: Path
-) -> None:
+def test_a_comparison_is_read_soon(systems: int, tune: Any, expected: Any, tmp_path: Path) -> None:
     path = tmp_path / "comparison.yaml"
     each = {f"system {i}": {"method": "mtcon"} for i in range(systems)}
     base = {"plugins": [], "data": {"kind": "synthetic"}}

@@ -92,10 +92,8 @@ def test_a_trial_has_its_values_its_seed_and_no_search() -> None:
     assert trial.data.label_noise == {"shape": 0.5}
     trial = spec.trial({"train.optimizer.beta2": 0.9, "train.optimizer": "adam"})
     assert trial.train.optimizer.model_dump()["beta2"] == 0.9, "not replaced by its section"
-    lists = {
-        "views.crop_scale": {"grid": [[0.2, 1.0], [0.5, 1]]},
-        "views.mean": {"choice": [[0.4, 0.4, 0.5]]},
-    }
+    scales, means = {"grid": [[0.2, 1.0], [0.5, 1]]}, {"choice": [[0.4, 0.4, 0.5]]}
+    lists = {"views.crop_scale": scales, "views.mean": means}
     spec = parse_spec({**MINIMAL, "search": {"space": lists}})
     for scale in ("[0.5, 1]", [0.5, 1.0]):
         trial = spec.trial({"views.crop_scale": scale, "views.mean": "[0.4, 0.4, 0.5]"})
@@ -117,9 +115,8 @@ def test_overrides_are_yaml_values_at_paths(tmp_path: Path) -> None:
     for override in ("train.lr=0.3", "train={lr: 0.3, optimizer: sgd}"):
         assert load(tmp_path, text, override).search.num_planned_trials == 1
     assert load(tmp_path, text, "train={epochs: 3}").search.num_planned_trials == 9
-    optimizers = text.replace(
-        "train.lr: {uniform: [0.1, 1]}", "train.optimizer: {choice: [sgd, adam]}"
-    )
+    choice = "train.optimizer: {choice: [sgd, adam]}"
+    optimizers = text.replace("train.lr: {uniform: [0.1, 1]}", choice)
     found = load(tmp_path, optimizers.replace("train.lr: 0.5", ""), "train.optimizer.nesterov=true")
     assert found.search.space == {}, "a field below"
     broken = text.replace("{train.lr: 0.5}", "0.5")

@@ -202,9 +202,7 @@ def test_a_network_of_a_later_probe(folder: Path, workers: int | list[int], prob
     assert len(found(folder)) == problems
 
 
-def test_a_store_may_have_an_older_network_of_a_stopped_trial(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_store_may_have_an_older_network(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     own = parse_spec(yaml.safe_load((folder / "spec.yaml").read_text())).trial({"train.lr": 0.2})
     save_model(checkpoint_folder(folder, "trial-0001"), own, 1, value(1, 1), "model.pt")
     assert len(found(folder)) == 1

@@ -105,10 +105,8 @@ def test_a_log_cut_anywhere_after_a_trial_s_start_loses_nothing(seed: int, tmp_p
     """The checkpoint is older or newer than the log."""
     random, spec = Random(seed), some_spec(8)
     expected = outcomes(Simulation(tmp_path / "whole", spec).run())
-    cut = Simulation(
-        tmp_path / "cut", spec, save_every=random.randrange(1, 5),
-        at_point=kill_at(random.randrange(40, 100)),
-    )  # fmt: skip
+    save_every, at_point = random.randrange(1, 5), kill_at(random.randrange(40, 100))
+    cut = Simulation(tmp_path / "cut", spec, save_every=save_every, at_point=at_point)
     with pytest.raises(Killed):
         cut.run()
     cut.running.clear()

@@ -30,9 +30,7 @@ def spec_of(space: dict[str, Any], tasks: tuple[str, ...] = ("shape",), **search
     return parse_spec({"name": "s", "data": data, "search": {"space": space, **search}})
 
 
-def write_sweep(
-    root: Path, name: str, spec: RunSpec, *trials: tuple[dict[str, Any], float | None, str]
-) -> Path:
+def write_sweep(root: Path, name: str, spec: RunSpec, *trials: tuple[Any, Any, str]) -> Path:
     """Writes a sweep with these trials: parameters, value of the only epoch, status."""
     folder = sweep_folder(root, name)
     folder.mkdir(parents=True)
@@ -102,9 +100,7 @@ WEIGHTED = {**BOTH, "objective": {"shape": 2, "colour": 1}}
         ({"value": 1.5}, {}, "a finished trial that has a searched field inside search.space, got"),
     ],
 )
-def test_what_cannot_start_a_sweep_is_refused(
-    tmp_path: Path, then: dict[str, Any] | None, now: dict[str, Any], expected: str
-) -> None:
+def test_what_cannot_start_is_refused(tmp_path: Path, then: Any, now: Any, expected: str) -> None:
     changes = {"space": {TEMPERATURE: {"uniform": [0.1, 2]}}, "value": 0.5, **(then or {})}
     value = changes.pop("value")
     name = "older" if then is None else "old"

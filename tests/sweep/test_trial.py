@@ -197,10 +197,8 @@ def lines_in(results: Iterable[dict[str, Any]]) -> list[str]:
 
 
 def timeless(lines: list[str]) -> list[Any]:
-    return [
-        (event["epoch"], {k: v for k, v in event["metrics"].items() if "second" not in k})
-        for event in map(json.loads, lines)
-    ]
+    events = [(event["epoch"], event["metrics"]) for event in map(json.loads, lines)]
+    return [(n, {k: v for k, v in values.items() if "second" not in k}) for n, values in events]
 
 
 @pytest.mark.slow

@@ -186,10 +186,8 @@ def test_sqlite_is_made_once_and_silently(tmp_path: Path) -> None:
     others = [tmp_path / "runs" / name for name in ("uv.lock", "uv.building.txt")]
     for other in others:
         other.write_text("kept")
-    code = (
-        "from mtcon_ray.tracking.mlflow_server import check_server;"
-        f"check_server('sqlite:///{tmp_path}/runs/uv')"
-    )
+    uri = f"sqlite:///{tmp_path}/runs/uv"
+    code = f"from mtcon_ray.tracking.mlflow_server import check_server;check_server('{uri}')"
     (work := tmp_path / "cwd").mkdir()
     quiet: dict[str, Any] = {**server.quiet_environment()}
     run = partial(run_python, "-c", code, cwd=work, **quiet)

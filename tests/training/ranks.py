@@ -40,9 +40,7 @@ def _work(rank: int, compute: Callable[[Ranks], Any], world: int, folder: Path) 
     dist.destroy_process_group()
 
 
-def learner_on(
-    ranks: Ranks, method: dict[str, Any], known: Problem, encoder: dict[str, Any], batch_norm: str
-) -> Learner:
+def learner_on(ranks: Ranks, method: Any, known: Problem, encoder: Any, batch_norm: str) -> Learner:
     """Returns a learner with a small network. Its teacher has other parameters."""
     made = METHODS[method["name"]](METHODS.spec(method["name"])(**method), known).double()
     spec = ModelSpec.model_validate({"encoder": encoder, "head_dim": known.head_dim})

@@ -30,10 +30,8 @@ def gpu() -> Iterator[None]:
         yield
 
 
-def training(
-    spec: RunSpec, folder: Path, name: str, *, graph: bool = False, **options: Any
-) -> Trainer:
-    run = start(spec, folder / "store", folder / name, **options)
+def training(spec: RunSpec, folder: Path, name: str, graph: bool = False, **more: Any) -> Trainer:
+    run = start(spec, folder / "store", folder / name, **more)
     if graph:
         run._graph = StepGraph(run.learner, testing_graph.CpuRecorder())
     return run
@@ -108,10 +106,9 @@ def test_an_impossible_capture_is_logged(tmp_path: Path, caplog: pytest.LogCaptu
     for _ in range(6):
         run._train_step()
     (message,) = caplog.messages
-    assert message == (
-        "train.compile graphs: trains without graphs, because capturing failed: operation not "
-        "permitted when stream is capturing: _local_scalar_dense"
-    )
+    told = "operation not permitted when stream is capturing: _local_scalar_dense"
+    without = "train.compile graphs: trains without graphs, because capturing failed"
+    assert message == f"{without}: {told}"
     assert run._graph is not None
     assert run._graph._recorded is None
     run.learner.check()

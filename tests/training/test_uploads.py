@@ -58,9 +58,8 @@ def test_two_newest_states_and_the_newest_network_stay(store: FolderStore, tmp_p
     assert (other.folder / "last.previous.pt").read_text() == "last.pt 10 00001.00001"
     assert (other.folder / "model.pt").read_text() == "model.pt 1000 00001.00001"
     other.save("last.pt", 3)
-    assert [n for n in names() if n.startswith("last")] == [
-        "last-00001.00001-000001000.pt", "last-00001.00002-000000003.pt",
-    ]  # fmt: skip
+    states = [n for n in names() if n.startswith("last")]
+    assert states == ["last-00001.00001-000001000.pt", "last-00001.00002-000000003.pt"]
 
 
 def test_a_process_outliving_its_driver_changes_nothing(store: FolderStore, tmp_path: Path) -> None:
@@ -103,9 +102,7 @@ def test_a_network_waits_for_the_next_state(store: FolderStore, tmp_path: Path) 
         process.save("model.pt", epoch)
     assert store.asked("PUT") == []
     process.save("last.pt", 30)
-    assert store.asked("PUT") == [
-        "model-00001.00001-000000003.pt", "last-00001.00001-000000030.pt",
-    ]  # fmt: skip
+    assert store.asked("PUT") == ["model-00001.00001-000000003.pt", "last-00001.00001-000000030.pt"]
     process.save("model.pt", 4, must=True)
     assert names()[-1] == "model-00001.00001-000000004.pt", "the end of a trial needs its network"
 

@@ -70,9 +70,7 @@ def test_a_task_per_level(tmp_path: Path) -> None:
         ("train test", "test, train: test is test, val is drawn from train", {"test": {"test": 8}}),
     ],
 )
-def test_the_top_folders_may_be_the_splits(
-    tmp_path: Path, tops: str, origin: str, others: dict[str, dict[str, int]]
-) -> None:
+def test_top_folders_may_be_the_splits(tmp_path: Path, tops: str, origin: str, others: Any) -> None:
     """If two splits exist, the second is test, and val is drawn from train."""
     make(tmp_path, *(f"{top}/{shape}" for top in tops.split() for shape in SHAPES), count=8)
     table = labels(tmp_path)
@@ -127,20 +125,18 @@ def test_other_files_and_folders_are_left_out_and_named(tmp_path: Path) -> None:
         (flat / "disc" / name).write_text("")
     table = labels(flat)
     assert table.classes == {"shape": SHAPES}
-    assert table.warnings == (
-        f"7 files of {flat} are left out (they are not images, in hidden folders): "
-        ".ipynb_checkpoints/*.png (3), __MACOSX/disc/*.png (3), disc/*.db (1)",
-    )
+    files = ".ipynb_checkpoints/*.png (3), __MACOSX/disc/*.png (3), disc/*.db (1)"
+    told = f"7 files of {flat} are left out (they are not images, in hidden folders): {files}"
+    assert table.warnings == (told,)
     splits = [f"{split}/{shape}" for split in ("training_set", "val") for shape in SHAPES]
     images = make(tmp_path / "split", *splits, "new", ".ipynb_checkpoints/x", count=3)
     save_image(images / "val" / "ring" / "0.avif", 9)
     save_image(images / "0.png", 9)
     table = labels(images)
     assert counts(table)["val/ring"] == Counter(test=4)
-    assert table.warnings == (
-        f"7 files of {images} are left out (they are not images, in hidden folders or beside "
-        "training_set, val): .ipynb_checkpoints/x/*.png (3), new/*.png (3), ./*.png (1)",
-    )
+    reasons = "not images, in hidden folders or beside training_set, val"
+    files = ".ipynb_checkpoints/x/*.png (3), new/*.png (3), ./*.png (1)"
+    assert table.warnings == (f"7 files of {images} are left out (they are {reasons}): {files}",)
 
 
 @pytest.mark.parametrize(

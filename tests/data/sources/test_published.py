@@ -91,10 +91,8 @@ def test_words_for_nothing_are_doubted(tmp_path: Path, made: Made) -> None:
 
 @pytest.mark.parametrize("kind", PHOTOGRAPHS)
 def test_line_ends_of_windows_make_no_difference(tmp_path: Path, kind: str) -> None:
-    a, b = (
-        labels_of(kind, PHOTOGRAPHS[kind](tmp_path / name, end))
-        for name, end in (("unix", "\n"), ("windows", "\r\n"))
-    )
+    ends = {"unix": "\n", "windows": "\r\n"}.items()
+    a, b = (labels_of(kind, PHOTOGRAPHS[kind](tmp_path / name, end)) for name, end in ends)
     np.testing.assert_equal(vars(a), vars(b))
 
 

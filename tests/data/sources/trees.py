@@ -69,10 +69,8 @@ CORNER = (250, 120, 10)
 def celeba(root: Path, end: str = "\n", folders: tuple[str, str, str] = ("", "", "")) -> Path:
     """Writes CelebA; the header ends in a space, and values are two columns wide."""
     anno, evaluation, img = folders
-    rows = [
-        f"{i:06}.jpg " + " ".join(f"{2 * bit - 1:2}" for bit in bits)
-        for i, bits in enumerate(FACE_BITS, 1)
-    ]
+    signs = [" ".join(f"{2 * bit - 1:2}" for bit in bits) for bits in FACE_BITS]
+    rows = [f"{i:06}.jpg {row}" for i, row in enumerate(signs, 1)]
     write_text(root / anno / "list_attr_celeba.txt", "6", " ".join(FACES) + " ", *rows, end=end)
     splits = [f"{i:06}.jpg {split}" for i, split in enumerate(FACE_SPLITS, 1)]
     write_text(root / evaluation / "list_eval_partition.txt", *splits, end=end)

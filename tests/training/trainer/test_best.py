@@ -56,10 +56,8 @@ BEST: dict[str, Any] = {"evaluate.select": "best"}
 PATIENT: dict[str, Any] = {"train.patience": 2}
 
 
-@pytest.fixture
-def resumed(
-    begin: Start, spec: RunSpec, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> Resumed:
+@pytest.fixture(name="resumed")
+def make(begin: Start, spec: RunSpec, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Resumed:
     return Resumed(begin, tmp_path, spec, monkeypatch)
 
 

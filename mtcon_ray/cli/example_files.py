@@ -19,10 +19,8 @@ def example_file(name: str) -> Path:
     for place in (PACKAGE / "example_files", PACKAGE.parent):
         if (place / name).exists():
             return place / name
-    raise ResourceError(
-        f"the installation lacks the example files: there is no {name} next to {PACKAGE}; "
-        "install mtcon-ray from its wheel, or in a checkout"
-    )
+    lacking = f"the installation lacks the example files: there is no {name} next to {PACKAGE}"
+    raise ResourceError(f"{lacking}; install mtcon-ray from its wheel, or in a checkout")
 
 
 def copy_examples(target: Path) -> list[Path]:

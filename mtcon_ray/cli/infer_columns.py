@@ -78,10 +78,8 @@ def _image_column(table: TableFile, images: Path) -> tuple[str, Path]:
     # Names of images repeat least. A class may be the name of an image by chance.
     likely = sorted(table.columns, key=lambda c: len(table.columns[c].counts), reverse=True)
     same = (source.same_file(table.columns[c].cells.tolist(), c) for c in likely)
-    raise DataError(
-        f"{table.path} must have a column with the images' paths below {images}, got columns "
-        f"{', '.join(table.columns)}{next(filter(None, same), '')}"
-    )
+    rule = f"{table.path} must have a column with the images' paths below {images}"
+    raise DataError(f"{rule}, got columns {', '.join(table.columns)}{next(filter(None, same), '')}")
 
 
 def _group_column(columns: Mapping[str, Texts]) -> str | None:
@@ -118,10 +116,8 @@ def infer_folders(images: Path) -> Draft:
     depths = Counter(len(folders) for folders in folders_of(names)[1])
     depth = max(depths, key=depths.__getitem__, default=0)
     if not depth:
-        raise DataError(
-            f"the images of {images} must lie in folders named after their classes, got "
-            f"{names[0]}; give a CSV with their labels first"
-        )
+        rule = f"the images of {images} must lie in folders named after their classes"
+        raise DataError(f"{rule}, got {names[0]}; give a CSV with their labels first")
     fields["tasks"] = ["class"] if depth == 1 else [f"level_{i + 1}" for i in range(depth)]
     table = FolderSource(FolderSource.Spec.model_validate(fields)).read_labels()
     tasks = [level for level in fields["tasks"] if can_be_learnt(table, level)]

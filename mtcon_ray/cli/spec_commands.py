@@ -1,6 +1,7 @@
 """Commands to write and check a spec: init, examples, prepare, validate, plan, schema."""
 
 import json
+import shlex
 import sys
 from collections.abc import Iterator
 from functools import partial
@@ -53,7 +54,8 @@ def init(csv: Path | None, images: Path | None, synthetic: bool, output: Path | 
     _, lines, _ = _checked(spec)
     path = output or Path(f"{spec.name}.yaml")
     write_new(path, text)
-    commands = [f"  mtcon-ray {command} {path}" for command in ("validate", "plan", "sweep")]
+    quoted = shlex.quote(str(path))
+    commands = [f"  mtcon-ray {command} {quoted}" for command in ("validate", "plan", "sweep")]
     options.session().say("\n".join([f"wrote {path}", *lines, "next:", *commands]))
 
 

@@ -144,7 +144,9 @@ def load_comparison(
     _check_claims(given, specs, path)
     claims = (c for c in given.claims if c.better in specs and c.than in specs)
     notes = (_kept(given, specs, override.partition("=")[0].strip()) for override in overrides)
-    return Comparison(given.name, specs, tuple(claims), tuning, tuple(filter(None, notes)))
+    # A folder of its own: the table of some systems does not replace the table of all.
+    name = f"{given.name}-only" if only else given.name
+    return Comparison(name, specs, tuple(claims), tuning, tuple(filter(None, notes)))
 
 
 def _kept(given: ComparisonSpec, titles: Collection[str], place: str) -> str:

@@ -8,7 +8,7 @@ from mtcon_ray.base import metrics
 from mtcon_ray.base.status import Status
 from mtcon_ray.display.presentation import accuracy_text, interval_text, label_title
 from mtcon_ray.display.ranking import resampled
-from mtcon_ray.evaluation.intervals import Interval, Scores, mean_interval
+from mtcon_ray.evaluation.intervals import Interval, Scores, score_interval
 from mtcon_ray.records.results import SweepResults, TrialResult
 
 
@@ -34,8 +34,7 @@ class Row:
     def why(self) -> str:
         """Returns the reason why no training has finished."""
         trials = self.results.trials if self.results else ()
-        reasons = [trial.reason for trial in trials if trial.reason]
-        return self.reason or next(iter(reasons), "unfinished")
+        return self.reason or next((t.reason for t in trials if t.reason), "unfinished")
 
     @property
     def features(self) -> tuple[int, ...]:
@@ -62,7 +61,7 @@ class Row:
     def interval(self, split: str, label: str) -> Interval | None:
         """Returns a label's mean score over seeds with its interval, None without predictions."""
         found = self.scores(split, label)
-        return None if found is None else mean_interval(found)
+        return None if found is None else score_interval(found)
 
     def score_text(self, split: str, label: str) -> str:
         """Returns a label's mean score over seeds, with its interval if there are predictions."""
@@ -95,5 +94,5 @@ def columns(rows: list[Row]) -> dict[tuple[str, str], str]:
 
 def objectives(rows: list[Row]) -> str:
     """Returns the metric name of the systems' objective, or several if their task kinds differ."""
-    names = [row.results.spec.labels.objective for row in rows if row.results]
+    names = [row.results.labels.objective for row in rows if row.results]
     return ", ".join(sorted(set(names))) or metrics.MEAN_ACCURACY

@@ -23,10 +23,8 @@ def side_by_side(pair: Pair, width: int | None = None) -> Iterator[str]:
     names = [each.name for each in pair]
     probes = [each.plan.evaluation for each in pair if each.plan]
     if len(set(probes)) > 1:
-        yield (
-            f"the scores of {names[0]} and {names[1]} cannot be compared: they were measured by "
-            f"other probes (evaluation {probes[0]} and {probes[1]})"
-        )
+        other = f"they were measured by other probes (evaluation {probes[0]} and {probes[1]})"
+        yield f"the scores of {names[0]} and {names[1]} cannot be compared: {other}"
     else:
         yield from _score_lines(winners(pair), width)
     if not (found := spec_differences(pair)):
@@ -46,9 +44,8 @@ def spec_differences(pair: Pair) -> dict[str, tuple[Any, Any]]:
 
 def winners(pair: Pair) -> list[Row]:
     """Returns the sweeps, with the seeds of the winner's configuration alone."""
-    best = [[t for c in each.configurations()[:1] for t in c.trials] for each in pair]
-    pairs = zip(pair, best, strict=True)
-    return [Row(each.name, replace(each, trials=tuple(trials))) for each, trials in pairs]
+    best = [tuple(t for c in each.configurations()[:1] for t in c.trials) for each in pair]
+    return [Row(s.name, replace(s, trials=own)) for s, own in zip(pair, best, strict=True)]
 
 
 def paired_differences(rows: list[Row]) -> dict[tuple[str, str], Interval | None]:

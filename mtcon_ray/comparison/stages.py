@@ -54,7 +54,9 @@ def power_lines(claims: Sequence[ClaimSpec], stages: Iterable[Stage]) -> list[st
     used = [plan for title, name, plan in stages if name == "seeds" and title in titles]
     if not used:
         return []
-    seeds = min(plan.repeats for plan in used)
+    # One training is enough where every seed has the same result: without training.
+    needed = [plan.repeats for plan in used if plan.images_per_trial or plan.repeats > 1]
+    seeds = min(needed, default=MIN_SEEDS)
     items = min(plan.num_items.get("test", 0) for plan in used)
     of = f"{counted(len(claims), 'claim')}, {counted(seeds, 'seed')}, {items:,} test items"
     if seeds < MIN_SEEDS or not items:

@@ -138,14 +138,14 @@ def tuning_markdown(rows: list[Row]) -> str:
         sweeps = row.tuned if row.results is None else (*row.tuned, row.results)
         epochs = [str(sum(trial.last_epoch for trial in one.trials)) for one in sweeps]
         hours = sum(trial.seconds for one in sweeps for trial in one.trials) / 3600
-        winner = row.tuned[-1].winner if row.tuned else None
-        chosen = winner.params if winner else {}
+        best = row.tuned[-1].configurations()[:1] if row.tuned else []
+        chosen = best[0].params if best else {}
         cells = [
             row.title,
             str(len({trial.configuration for trial in row.tuned[0].trials}) if row.tuned else 0),
             " + ".join(epochs) or show.NOTHING,
             f"{hours:.2f}",
-            show.accuracy_text(winner.value if winner else None),
+            show.accuracy_text(best[0].value if best else None),
             *(show.value_text(chosen[path]) if path in chosen else show.NOTHING for path in short),
         ]
         table.append(cells)

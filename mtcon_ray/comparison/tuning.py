@@ -83,10 +83,8 @@ def make_tuning(
     )
     num_configurations = first.search.num_configurations
     if (tune.again or 1) > num_configurations:
-        raise SpecError(
-            f"{where}: tune.again must be at most the number of configurations, got {tune.again} "
-            f"of {num_configurations}"
-        )
+        rule = f"{where}: tune.again must be at most the number of configurations"
+        raise SpecError(f"{rule}, got {tune.again} of {num_configurations}")
     return Tuning(first, again if tune.again else None)
 
 
@@ -104,10 +102,8 @@ def check_equal(tuning: Mapping[str, Tuning], where: str) -> None:
             "the smaller space, or lower tune.num_trials"
         )
     if (total := sum(numbers.values())) > MAX_TUNED:
-        raise SpecError(
-            f"{where}: tune must try at most {MAX_TUNED:,} configurations over all systems, got "
-            f"{total:,}; lower tune.num_trials"
-        )
+        rule = f"tune must try at most {MAX_TUNED:,} configurations over all systems"
+        raise SpecError(f"{where}: {rule}, got {total:,}; lower tune.num_trials")
 
 
 def again_spec(again: RunSpec, first: SweepResults) -> RunSpec:

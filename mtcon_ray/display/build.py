@@ -28,6 +28,7 @@ from mtcon_ray.display.ranking import deviation
 from mtcon_ray.display.results_table import leaderboard
 from mtcon_ray.export.search import Neighbour
 from mtcon_ray.records.results import SweepResults, objective_values
+from mtcon_ray.spec.run_spec import with_values
 
 EXAMPLES = 6  # images with views
 GAP = (math.nan, math.nan)  # between two trials of a line
@@ -85,7 +86,8 @@ def draw_views(results: SweepResults) -> Iterator[tuple[str, str, str]]:
 
     Decodes the images unless they are cached.
     """
-    spec, store = results.spec, paths.cache_folder(results.folder.parents[1])
+    params = results.winner.params if results.winner else {}
+    spec, store = with_values(results.spec, params), paths.cache_folder(results.folder.parents[1])
     dataset = open_dataset(spec.data, view_size=spec.views.size, store=store)
     rows = dataset.table.rows("train")
     some = torch.from_numpy(dataset.images[rows[evenly(len(rows), EXAMPLES)]])
@@ -181,18 +183,21 @@ def parameters_figure(results: SweepResults) -> bytes:
             axes.margins(x=0.07)
             values = [t.params[path] for t in trials]
             scale = plotting.axis_scale(values)
+            names = list(dict.fromkeys(map(show.value_text, values)))  # of a categorical axis
             shown_path = plotting.shortened(path, 40)
             axes.set_xlabel(f"{shown_path}, log scale" if scale == "log" else shown_path)
             for kind, shown in by_standing.items():
                 xs = [t.params[path] for t in shown]
                 if scale == "categorical":
-                    xs = [plotting.shortened(show.value_text(x), 18) for x in xs]
+                    xs = [names.index(show.value_text(x)) for x in xs]
                 stds = [deviation(t, labels) for t in shown]
                 ys = np.array([t.value for t in shown], dtype=float)
                 axes.errorbar(xs, ys, stds, linestyle="", **STANDINGS[kind])
-            if scale == "log":
+            if scale == "categorical":
+                axes.set_xticks(range(len(names)), [plotting.shortened(n, 18) for n in names])
+            elif scale == "log":
                 plotting.log_axis(axes)
-            elif scale == "linear" and all(value == round(value) for value in values):
+            elif all(value == round(value) for value in values):
                 plotting.count_axis(axes)
         plotting.legend(figure, {k: STANDINGS[k] for k, shown in by_standing.items() if shown})
         return plotting.png(figure)

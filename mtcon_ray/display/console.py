@@ -1,5 +1,6 @@
 """Display of a running sweep: lines of its events, and a last line that is redrawn."""
 
+import io
 import math
 import os
 import sys
@@ -87,6 +88,8 @@ def open_closed_streams() -> None:
             os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)
         if getattr(sys, name) is None:
             setattr(sys, name, os.fdopen(number, mode, encoding="utf-8", closefd=False))
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")
 
 
 def drop_unwritten() -> None:

@@ -8,7 +8,7 @@ from mtcon_ray.base.status import Status
 from mtcon_ray.display import presentation as show, results_table as tables
 from mtcon_ray.display.ranking import deviation, margin, resampled, verdict
 from mtcon_ray.display.tables import Table
-from mtcon_ray.evaluation.intervals import difference, mean_interval
+from mtcon_ray.evaluation.intervals import difference, score_interval
 from mtcon_ray.records.events import Event, Started
 from mtcon_ray.records.results import SweepResults
 
@@ -34,7 +34,8 @@ def headline(results: SweepResults) -> tuple[str, str]:
         alone = "No other configuration had its full budget to compare it with."
         return f"{start}.", f"{alone} {network}"
     second = show.configuration_text(lead.runner_up.params)
-    times = f" ({lead.deviations:.1f} bootstrap deviations)" if lead.deviations is not None else ""
+    by = lead.deviations
+    times = f" ({abs(by):.1f} bootstrap deviations)" if by is not None else ""
     side = "above" if lead.gap >= 0 else "below"
     sentence = f"{start}, {abs(lead.gap):.3f}{times} {side} the runner-up, {second}."
     return sentence, f"{verdict(lead)} {network}"
@@ -65,7 +66,7 @@ def accuracies(results: SweepResults) -> Table:
     stored = [resampled(results, each.trials) for each in results.configurations()[:2]]
     first, second = [*stored, {}, {}][:2]
     if results.spec.search.repeats > 1:
-        means = {at: mean_interval(scores) for at, scores in first.items()}
+        means = {at: score_interval(scores) for at, scores in first.items()}
         columns["over the winner's seeds"] = [show.interval_text(means.get(at)) for at in places]
     leads = {at: difference(first[at], second[at]) for at in first.keys() & second.keys()}
     if any(leads.get(at) for at in places):

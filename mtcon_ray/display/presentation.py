@@ -132,9 +132,7 @@ def p_text(p: float | None) -> str:
     >>> p_text(0.0312), p_text(0.0004), p_text(None)
     ('0.031', '< 0.001', '—')
     """
-    if p is None:
-        return NOTHING
-    return f"{p:.3f}" if p >= 0.001 else "< 0.001"
+    return NOTHING if p is None else f"{p:.3f}" if p >= 0.001 else "< 0.001"
 
 
 def duration_text(seconds: float) -> str:
@@ -211,25 +209,18 @@ def gauge_warnings(values: Mapping[str, float], margin: float | None = None) -> 
     hinge loss of triplets is compared with its `margin`.
     """
     found = []
-    hinge = values.get(metrics.loss("triplet"), 0.0)
-    if margin is not None and hinge >= margin:
-        found.append(
-            f"the hinge loss is {hinge:.3f}, and {margin:g} for an embedding that is constant: it "
-            "has learned nothing so far; train longer, or search train.lr"
-        )
-    right = values.get(metrics.TRIPLET_ACCURACY, 1.0)
-    if right < LEARNED_TRIPLETS:
-        found.append(
-            f"the network orders {right:.0%} of its own triplets right, by chance 50%: it has "
-            "learned little of them; train longer, or search train.lr"
-        )
+    cure = "train longer, or search train.lr"
+    if margin is not None and (hinge := values.get(metrics.loss("triplet"), 0.0)) >= margin:
+        text = f"the hinge loss is {hinge:.3f}, and {margin:g} for an embedding that is constant: "
+        found.append(f"{text}it has learned nothing so far; {cure}")
+    if (right := values.get(metrics.TRIPLET_ACCURACY, 1.0)) < LEARNED_TRIPLETS:
+        text = f"the network orders {right:.0%} of its own triplets right, by chance 50%: "
+        found.append(f"{text}it has learned little of them; {cure}")
     positive, random = metrics.cosine("positive"), metrics.cosine("random")
     heads = [name.removeprefix(positive) for name in values if name.startswith(positive)]
     gaps = {head: values[positive + head] - values.get(random + head, -1.0) for head in heads}
     if alike := [head.strip("/") for head, gap in gaps.items() if gap < COLLAPSED_COSINES]:
         where = f" in the space of {', '.join(alike)}" if any(alike) else ""
-        found.append(
-            f"positive pairs are as similar as random pairs{where}: it has collapsed or learned "
-            "nothing so far; train longer, or search train.lr and the temperature"
-        )
+        text = f"positive pairs are as similar as random pairs{where}: it has collapsed or learned "
+        found.append(f"{text}nothing so far; {cure} and the temperature")
     return found

@@ -80,8 +80,6 @@ def verdict(margin: Margin) -> str:
         return "Without bootstrap deviations nothing can be said about how sure that lead is."
     chosen = f"the best of {margin.num_configurations} configurations looks better than it is"
     if margin.deviations < TOLD_APART:
-        return (
-            "This measurement cannot tell the two apart: the lead is below two bootstrap "
-            f"deviations, and {chosen}."
-        )
+        lead = "the lead is below two bootstrap deviations"
+        return f"This measurement cannot tell the two apart: {lead}, and {chosen}."
     return f"A lead on these validation images, but {chosen}."

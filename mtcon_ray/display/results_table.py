@@ -90,8 +90,7 @@ def winner_warnings(results: SweepResults) -> list[str]:
         return []
     margin = winner.params.get("method.margin", getattr(results.spec.method, "margin", None))
     found = show.gauge_warnings(winner.last_metrics, margin)
-    gradient = winner.last_metrics.get(metrics.PROBE_GRADIENT, 0.0)
-    if gradient > CONVERGED:
+    if (gradient := winner.last_metrics.get(metrics.PROBE_GRADIENT, 0.0)) > CONVERGED:
         text = f"the probes have not converged (gradient {gradient:.0e} of its start); "
         found.append(text + "accuracies may be too low")
     for path, value in winner.params.items():
@@ -99,10 +98,8 @@ def winner_warnings(results: SweepResults) -> list[str]:
         tried = {value for value in values if isinstance(value, int | float)}
         if len(tried) > 2 and value in (min(tried), max(tried)):
             end, side = ("lowest", "lower") if value == min(tried) else ("highest", "higher")
-            found.append(
-                f"the winner's {path} is the {end} of {len(tried)} tried values, "
-                f"{show.value_text(value)}; {side} values may be better"
-            )
+            text = f"the winner's {path} is the {end} of {len(tried)} tried values, "
+            found.append(f"{text}{show.value_text(value)}; {side} values may be better")
     return found
 
 

@@ -113,6 +113,12 @@ def mean_interval(scores: Scores) -> Interval:
     return _interval(float(scores.score_S.mean()), draws_K, len(scores.seeds) > 1)
 
 
+def score_interval(scores: Scores) -> Interval:
+    """Returns the mean of scores such as accuracies with its interval, which 0 and 1 bound."""
+    mean = mean_interval(scores)
+    return mean._replace(low=max(mean.low, 0.0), high=min(mean.high, 1.0))
+
+
 def difference(better: Scores, than: Scores) -> Interval | None:
     """Returns the paired difference of two means, or None if their test items differ.
 

@@ -94,6 +94,5 @@ def read_plan(path: Path) -> Plan | None:
         # pydantic's first line only counts the problems.
         first, *problem = map(str.strip, str(error).splitlines())
         got = ": ".join(problem[:2]) or first
-        raise SweepError(
-            f"{path} is not a plan of this version: {got}; delete it, and a resume writes it again"
-        ) from None
+        cure = "delete it, and a resume writes it again"
+        raise SweepError(f"{path} is not a plan of this version: {got}; {cure}") from None

@@ -235,9 +235,8 @@ def _counts(spec: RunSpec, num_train: int) -> dict[str, tuple[int, int]]:
     views = numbers_of(spec, "views.num_views", spec.views.num_views)
     rows = [method.rows_per_example(num_views) for num_views in (views[0], views[-1])]
     # For a method on triplets their number, which may be searched, else the training items.
-    examples = numbers_of(spec, "method.num_triplets", method.num_examples(num_train))
-    if not method.trains:
-        examples = [0]
+    number = method.num_examples(num_train) if method.trains else 0
+    examples = numbers_of(spec, "method.num_triplets", number)
 
     def seen(num_examples: int) -> Iterator[int]:
         """Yields the images of an epoch by batch size, without the last incomplete batch."""

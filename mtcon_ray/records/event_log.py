@@ -98,10 +98,8 @@ def first_event(path: Path) -> Started | None:
     with suppress(*NO_EVENT):
         if isinstance(begun := from_line(line), Started) and begun.trial is None:
             return begun
-    raise SweepError(
-        f"{path} is damaged: it does not begin with the sweep's start; restore it from a backup, "
-        "or start a new sweep with another --name"
-    )
+    cure = "restore it from a backup, or start a new sweep with another --name"
+    raise SweepError(f"{path} is damaged: it does not begin with the sweep's start; {cure}")
 
 
 def read_events(path: Path) -> list[Event]:
@@ -133,10 +131,9 @@ def tail(path: Path, offset: int = 0) -> list[tuple[Event, int]]:
         try:
             event = from_line(line)
         except NO_EVENT:
-            raise SweepError(
-                f"{path} is damaged: its line at byte {offset} is not an event of this version; "
-                "read it with the version that wrote it, or cut the file off there"
-            ) from None
+            what = f"its line at byte {offset} is not an event of this version"
+            cure = "read it with the version that wrote it, or cut the file off there"
+            raise SweepError(f"{path} is damaged: {what}; {cure}") from None
         offset += len(line)
         events.append((event, offset))
     return events

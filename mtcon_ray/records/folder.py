@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from shlex import quote
 
 from mtcon_ray.base import paths
 from mtcon_ray.base.lock import FILE, driver_lock
@@ -30,17 +31,15 @@ def check_folder(folder: Path, spec: RunSpec, *, resume: bool, hint: Callable[[P
     """
     name, among, is_there = folder.name, folder.parent, (folder / paths.SPEC_FILE).exists()
     if lacking := _lacking(folder):
-        clean = f"mtcon-ray clean {name} --root {paths.shown(folder.parents[1])} --yes"
+        clean = f"mtcon-ray clean {name} --root {quote(paths.shown(folder.parents[1]))} --yes"
         raise SweepError(
             f"sweep {name!r} cannot continue: {folder} has records but no {lacking}; restore that "
             f"file, remove all with `{clean}`, or give another --name"
         )
     if not resume:
         if is_there:
-            raise SweepError(
-                f"sweep {name!r} exists already under {among}; to continue it: {hint(folder)}; "
-                "for a new one: give another --name"
-            )
+            taken = f"sweep {name!r} exists already under {among}; to continue it: {hint(folder)}"
+            raise SweepError(f"{taken}; for a new one: give another --name")
         return
     if not is_there:
         known = [entry.name for entry in paths.list_folders(among.parent)]

@@ -287,9 +287,8 @@ def trial_of(events: list[Event], spec: RunSpec) -> TrialResult:
     reported = [event for event in events if isinstance(event, Reported)]
     reports = tuple((event.epoch, dict(event.metrics)) for event in reported)
     seconds = sum(event.seconds or 0.0 for event in reported)
-    status, reason = trial_status(events)
     params = with_lists(spec.search.space, start.params)
-    of = name, paths.trial_number(name), params, status, reason, epochs, seed
+    of = name, paths.trial_number(name), params, *trial_status(events), epochs, seed
     return TrialResult(*of, reports, spec.evaluate.select, seconds, spec.may_end_early)
 
 
@@ -302,10 +301,9 @@ def started(events: Sequence[Event]) -> tuple[Started, int, int]:
     with suppress(KeyError, ValueError):
         if isinstance(start, Started):
             return start, int(start.tags["mtcon.epochs"]), int(start.tags["mtcon.seed"])
-    raise SweepError(
-        f"the event log is damaged: {start.trial} does not begin with a start that has its epochs "
-        "and seed; restore the log, or remove the lines of this trial and lose its metrics"
-    )
+    lacking = f"{start.trial} does not begin with a start that has its epochs and seed"
+    cure = "restore the log, or remove the lines of this trial and lose its metrics"
+    raise SweepError(f"the event log is damaged: {lacking}; {cure}")
 
 
 def objective_values(reports: Iterable[Report]) -> dict[int, float]:

@@ -232,7 +232,7 @@ def import_plugins(raw: Mapping[str, Any], *, where: str, folder: Path | None) -
 
 def dump_spec(spec: RunSpec) -> dict[str, Any]:
     """Returns the spec as plain data with all defaults, which `parse_spec` reads back."""
-    return spec.model_dump(mode="json", by_alias=True)
+    return spec.model_dump(mode="json", by_alias=True, warnings=False)  # of plugins not imported
 
 
 def with_values(spec: RunSpec, values: Mapping[str, Any]) -> RunSpec:

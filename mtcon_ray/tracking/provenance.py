@@ -93,10 +93,9 @@ def changed_since_start(folder: Path, tags: Mapping[str, str], sets: Sets) -> li
     then = {key: found for key, (_, found) in json.loads(begun.get(SETS_TAG, "{}")).items()}
     changed = [key for key, (_, found) in sets.items() if then.get(key, found) != found]
     if changed or begun.get(FINGERPRINT, now) != now:
-        raise SweepError(
-            f"{folder.name!r} cannot be resumed: its images, labels, splits or groups have changed "
-            "since its start; restore them, or start again with another --name"
-        )
+        what = "its images, labels, splits or groups have changed since its start"
+        cure = "restore them, or start again with another --name"
+        raise SweepError(f"{folder.name!r} cannot be resumed: {what}; {cure}")
     plugs = [t for t in tags if t.startswith(PLUGIN) and begun.get(t, tags[t]) != tags[t]]
     both = "trials of both codes are compared"
     return [f"{t.removeprefix('mtcon.')} was {begun[t]}, is {tags[t]}: {both}" for t in plugs]

@@ -155,8 +155,7 @@ class Runs:
         tags["mtcon.sweep"] = self._folder.name
         # With the sweep's name: MLflow compares trials of several sweeps.
         title = self._folder.name if name == server.PARENT else f"{self._folder.name}/{name}"
-        place, time_ms = self.experiment_id, event.time_ms
-        run = self._client.create_run(place, start_time=time_ms, tags=tags, run_name=title)
+        run = self._client.create_run(self.experiment_id, event.time_ms, tags, title)
         self.ids[name] = run.info.run_id
 
     def _log(self, name: str, events: list[Event]) -> list[str]:
@@ -238,10 +237,8 @@ class Runs:
 
     def _reopen(self, name: str) -> None:
         run_id = self.ids[name]
-        tags = self._client.get_run(run_id).data.tags
-        for tag in ENDING_TAGS:
-            if tag in tags:
-                self._client.delete_tag(run_id, tag)
+        for tag in self._client.get_run(run_id).data.tags.keys() & ENDING_TAGS:
+            self._client.delete_tag(run_id, tag)
         self._client.update_run(run_id, "RUNNING")
 
 

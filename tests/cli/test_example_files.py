@@ -24,8 +24,9 @@ def test_a_wheel_s_files_come_first(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 
 def test_demo_sweeps_the_spec_of_init(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = tmp_path / "spec.yaml"
-    assert run("init", "--synthetic", "-o", path).stdout.startswith(f"wrote {path}\n  items ")
+    said = run("init", "--synthetic", "-o", path := tmp_path / "my spec.yaml").stdout
+    assert said.startswith(f"wrote {path}\n  items ")
+    assert f"mtcon-ray sweep '{path}'" in said
     assert load_spec(path) == load_spec(REPOSITORY / SYNTHETIC)
     started = []
     monkeypatch.setattr(run_commands, "run", lambda *where, **given: started.append((where, given)))

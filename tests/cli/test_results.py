@@ -6,6 +6,7 @@ import re
 import shutil
 from base64 import b64decode
 from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -20,6 +21,7 @@ from PIL import Image
 
 from mtcon_ray.base.lock import driver_lock
 from mtcon_ray.base.paths import choose_root, event_file
+from mtcon_ray.display import build
 from mtcon_ray.display.presentation import csv_text
 from mtcon_ray.errors import SweepError
 from mtcon_ray.records.events import Ended, Reopened, Reported, Started
@@ -229,6 +231,11 @@ def test_a_report_shows_images_when_asked(invoke: Invoke, sweep: Path) -> None:
     (found,) = re.findall(r"data:image/jpeg;base64,([^\"]+)", page.read_text())
     size = SPEC["views"]["size"]
     assert Image.open(io.BytesIO(b64decode(found))).size == (3 * size, 6 * size)
+    results = load_sweep(sweep)
+    best = replace(results.required_winner(), params={"views.grayscale": 1.0})
+    with patch.object(build, "example_views") as views, patch.object(build, "_picture"):
+        list(build.draw_views(replace(results, trials=(best,))))
+    assert views.call_args.args[1].grayscale == 1, "as the winner was trained"
 
 
 def test_trials_are_exported_as_an_optuna_study(invoke: Invoke, sweep: Path) -> None:

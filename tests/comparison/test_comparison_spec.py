@@ -33,7 +33,8 @@ def test_every_system_is_a_sweep_over_its_seeds(load: Load) -> None:
 
 
 def test_one_system_can_be_chosen(load: Load) -> None:
-    assert list(load(only=["MTCon"], **FEW).specs) == ["MTCon"]
+    one = load(only=["MTCon"], **FEW)
+    assert (list(one.specs), one.name) == (["MTCon"], "few-only"), "the table of all is kept"
     with pytest.raises(SpecError, match="no system 'CSN'; systems: MTCon, SupCon, colour"):
         load(only=["CSN"], **FEW)
 

@@ -209,7 +209,8 @@ def test_without_a_value_there_is_nothing_to_choose(load: Load) -> None:
 def rows(load: Load) -> list[Row]:
     comparison = load(**FEW)
     tuning, spec = comparison.tuning["MTCon"], comparison.specs["MTCon"]
-    trials = trial(0, point(0.3, HALF), *[0.6] * 4), trial(1, point(0.5), 0.7)
+    second = trial(2, point(0.3, HALF), *[0.4] * 4, seed=6)  # of the chosen configuration
+    trials = trial(0, point(0.3, HALF), *[0.6] * 4), trial(1, point(0.5), 0.7), second
     again = tuned(some(tuning.again), *trials)
     final = results_of(spec, *(trial(i, {}, 0.4, 0.5, 0.6, 0.7, seed=6 + i) for i in range(3)))
     return [
@@ -226,7 +227,7 @@ def test_the_table_has_costs_and_chosen_values(rows: list[Row]) -> None:
         "temperature | crop_scale | momentum |"
     )
     assert lines[2] == "| Random | 0 | 1 | 0.50 | — | — | — | — | — |"
-    assert lines[3] == "| MTCon | 6 | 13 + 5 + 12 | 5.50 | 0.600 | 0.3 | 0.2 | [0.5, 1.0] | — |"
+    assert lines[3] == "| MTCon | 6 | 13 + 9 + 12 | 6.00 | 0.500 | 0.3 | 0.2 | [0.5, 1.0] | — |"
     assert lines[4] == "| XEnt | 1 | 4 | 0.50 | — | — | — | — | — |"
     assert tuning_markdown(rows[:1]) == ""
 
@@ -234,7 +235,7 @@ def test_the_table_has_costs_and_chosen_values(rows: list[Row]) -> None:
 def test_every_trial_of_tuning_is_in_the_csv(rows: list[Row]) -> None:
     tuned = [(row.title, sweep) for row in rows for sweep in row.tuned]
     read = list(csv.DictReader(trials_csv(tuned).splitlines()))
-    assert len(read) == 6 + 2 + 1
+    assert len(read) == 6 + 3 + 1
     (third,) = (r for r in read if (r["sweep"], r["trial"]) == ("few-mtcon-tune", "trial-0002"))
     assert third.items() >= {
         "system": "MTCon", "seed": "5", "state": "finished", "epoch": "4", "seconds": "1800.0",

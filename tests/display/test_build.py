@@ -10,10 +10,11 @@ from typing import Any
 from unittest.mock import Mock, patch
 
 import pytest
+from matplotlib.axes import Axes
 
 from mtcon_ray.base.metrics import OBJECTIVE
 from mtcon_ray.display import plotting
-from mtcon_ray.display.build import epochs_figure
+from mtcon_ray.display.build import draw, epochs_figure
 from mtcon_ray.records.events import Started
 from mtcon_ray.spec.run_spec import dump_spec, parse_recorded
 from tests.display.built_page import built
@@ -115,6 +116,16 @@ def test_each_searched_field_has_a_panel(sweep: MakeSweep, monkeypatch: pytest.M
     ]
     assert len(built(sweep(points=points, search=search)).pictures) == 2
     assert [call.args for call in panels.call_args_list] == [(3,), (1,)]
+
+
+def test_values_that_look_alike_when_shortened_stand_apart(sweep: MakeSweep) -> None:
+    points = [{"views.mean": [0.485, green, 0.406]} for green in (0.456, 0.5)]
+    results = sweep(
+        points=points, search={"views.mean": {"grid": [[*p["views.mean"]] for p in points]}}
+    )
+    with patch.object(Axes, "errorbar", autospec=True, side_effect=Axes.errorbar) as drawn:
+        next(draw(results))
+    assert sorted(x for call in drawn.call_args_list for x in call.args[1]) == [0, 1]
 
 
 @reads_words

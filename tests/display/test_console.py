@@ -14,7 +14,7 @@ import pytest
 
 from mtcon_ray.display.console import Console, Terminal, drop_unwritten, say
 from mtcon_ray.sweep.record import Trial
-from tests.processes import REPOSITORY, run
+from tests.processes import REPOSITORY, run, run_python
 from tests.recorded import plan_with
 
 PLAN = plan_with(num_trials=3, epochs=4, least={"epochs": 2}, concurrency=2)
@@ -167,6 +167,8 @@ def test_characters_that_a_stream_lacks_are_replaced() -> None:
     Terminal(stream).write("0.5 ±0.1\n")
     stream.seek(0)
     assert stream.read() == "0.5 ?0.1\n"
+    code = "from mtcon_ray.display import console as c; c.open_closed_streams(); c.say('0.5 —')"
+    assert run_python("-c", code, PYTHONIOENCODING="latin-1").stdout == "0.5 ?\n"
 
 
 def test_the_last_line_is_the_standing_and_leaves(clock: SimpleNamespace, tty: io.StringIO) -> None:

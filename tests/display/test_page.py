@@ -5,6 +5,7 @@ import re
 import shlex
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -17,6 +18,7 @@ from mtcon_ray.spec.space import Value
 from tests.display.built_page import built
 from tests.display.conftest import MakeSweep
 from tests.recorded import recorded, save_wrong
+from tests.some import some
 
 POINTS = ({"method.temperature": 0.1}, {"method.temperature": 0.5})
 LEAD = r"\+0\.200 \[\+0\.1\d\d, \+0\.2\d\d\]"
@@ -51,6 +53,12 @@ def test_an_objective_decides_and_is_named(
     assert ("Bars: ±" in next(draw(results))[1]) == bool(deviation)
     monkeypatch.setattr("mtcon_ray.display.build.draw", lambda results: [])
     assert f"A trial's value is val/objective ({title}" in built(results).text
+
+
+def test_a_winner_below_the_runner_up_has_a_distance(sweep: MakeSweep) -> None:
+    below = some(page.margin(results := sweep(points=POINTS)))._replace(gap=-0.1, deviations=-1.0)
+    with patch.object(page, "margin", return_value=below):
+        assert "0.100 (1.0 bootstrap deviations) below the" in page.headline(results)[0]
 
 
 def test_commands_have_the_sweep_and_its_root_quoted_for_a_shell(sweep: MakeSweep) -> None:

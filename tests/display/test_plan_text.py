@@ -114,7 +114,9 @@ def test_a_comparison_s_plan_says_what_its_claims_will_detect() -> None:
     def line(seeds: int, test: int, num_claims: int = 12) -> str:
         plan = plan_with(repeats=seeds, num_items={"train": 6432, "test": test})
         claims = [ClaimSpec(better="a", than="bc"[i % 2], label="shape") for i in range(num_claims)]
-        (found,) = power_lines(claims, [(title, "seeds", plan) for title in "abc"])
+        fixed = plan.model_copy(update={"repeats": 1, "images_per_trial": 0})  # without training
+        plans = {"a": plan, "b": plan, "c": fixed}
+        (found,) = power_lines(claims, [(t, "seeds", each) for t, each in plans.items()])
         return found
 
     assert "a difference of 3.9 points of accuracy (12 claims, 3 seeds, 1,837 test" in line(3, 1837)

@@ -42,6 +42,8 @@ def test_accuracies_are_those_of_a_loop_over_draws_seeds_and_items() -> None:
         draws.append(centre + np.sqrt(3 / 2) * (np.mean(accuracies) - centre))
     expected = (right.mean(), *np.quantile(draws, [0.025, 0.975]))
     assert intervals.mean_interval(found)[:3] == pytest.approx(expected)
+    nearly = of_classes(np.arange(60) >= [[0], [0], [3]])
+    assert intervals.mean_interval(nearly).high > intervals.score_interval(nearly).high == 1
 
 
 def test_items_of_a_group_are_drawn_together() -> None:
@@ -126,9 +128,7 @@ def test_a_verdict_is_by_p_and_the_side_of_the_margin() -> None:
     assert intervals.judge(below, 0.05, margin=0.01) == "does not hold"
 
 
-def p_of(
-    a: intervals.Scores, b: intervals.Scores, margin: float = 0.0, **least: intervals.Estimate
-) -> float:
+def p_of(a: intervals.Scores, b: intervals.Scores, margin: float = 0.0, **least: Any) -> float:
     gap = some(intervals.difference(a, b)).value - margin
     return intervals.p_value(gap, intervals.standard_error(a, b, **least))
 

@@ -125,11 +125,11 @@ def test_a_folder_in_which_no_sweep_has_begun_goes_again(tmp_path: Path, spec: R
 
 def test_records_without_a_spec_are_not_removed_or_continued(tmp_path: Path, spec: RunSpec) -> None:
     """The records may be all that is left of a sweep, so they must be kept."""
-    folder = sweep_folder(tmp_path, "mine")
+    folder = sweep_folder(tmp_path / "my lab", "mine")
     folder.mkdir(parents=True)
     (folder / "events.jsonl").touch()
     for resume in (False, True):
-        with pytest.raises(SweepError, match=r"no spec\.yaml; .* `mtcon-ray clean mine --root /"):
+        with pytest.raises(SweepError, match=r"no spec\.yaml; .* `mtcon-ray clean mine --root '/"):
             check(folder, spec, resume=resume)
     with pytest.raises(ZeroDivisionError), claimed(folder):
         raise ZeroDivisionError

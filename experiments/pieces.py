@@ -30,7 +30,6 @@ import pandas as pd
 import torch
 
 from experiments.reproduction.cells import SYSTEMS
-from experiments.reproduction.command import FOLDER, script
 from experiments.reproduction.figures import Curve, CurvePanel, intervals_figure
 from experiments.reproduction.interval_table import percent_of
 from experiments.reproduction.pieces import (
@@ -44,6 +43,7 @@ from experiments.reproduction.pieces import (
     write,
 )
 from experiments.reproduction.retrieval import ENCODER, HEAD, HIDDEN
+from experiments.reproduction.script import FOLDER, script
 from mtcon_ray.base.cpus import usable_cpus
 from mtcon_ray.base.paths import prepare_root
 from mtcon_ray.cli import options
@@ -319,10 +319,13 @@ def pieces(
         data["csv"] = str(with_missing_labels(folder / "labels.csv", kept / "labels.csv"))
     run = Run(piece, data, root, kept, monotonic() + 60 * minutes)
     say(run.estimate())
-    is_whole = run.train_all()
-    if name in CONDITIONS and not epochs:
-        (kept.parent / "retrieval.png").write_bytes(picture(run))
-    say(f"{'all is trained' if is_whole else 'the next call continues'}: {write(run)}")
+    is_whole = False
+    try:
+        is_whole = run.train_all()
+    finally:  # what is trained is written after an error, too
+        if name in CONDITIONS and not epochs:
+            (kept.parent / "retrieval.png").write_bytes(picture(run))
+        say(f"{'all is trained' if is_whole else 'the next call continues'}: {write(run)}")
     return 0 if is_whole else 1
 
 

@@ -104,13 +104,15 @@ def _small_batch(bench: Bench, encoder: str, size: int, batch_size: int) -> str:
     how = bench.compile[-1]
     spec = bench.spec(encoder, size=size, batch_size=batch_size, train__compile=how)
     seconds = []
-    for name, is_small in (("small", losses.is_small), ("large", lambda *_: False)):
-        with patch.object(losses, "is_small", is_small):
-            run = bench.run(spec, f"losses-{encoder}-{size}-{batch_size}-{name}")
-            bench.warm(run)
-            seconds.append(seconds_each(run._train_step, bench))
+    with messages(step_graph.log) as fell_back:
+        for name, is_small in (("small", losses.is_small), ("large", lambda *_: False)):
+            with patch.object(losses, "is_small", is_small):
+                run = bench.run(spec, f"losses-{encoder}-{size}-{batch_size}-{name}")
+                bench.warm(run)
+                seconds.append(seconds_each(run._train_step, bench))
     chosen, without = (1e3 * each for each in seconds)
-    return f"{chosen:.2f} ms a step, {without:.2f} without: {without / chosen:.2f} of it"
+    found = f"{chosen:.2f} ms a step, {without:.2f} without: {without / chosen:.2f} of it"
+    return "; ".join([found, *fell_back])
 
 
 def parts(bench: Bench) -> Lines:

@@ -22,6 +22,7 @@ from benchmarks.training import peer_loss, supcontrast
 from benchmarks.views import Photographs, jpeg, lightly_recipe
 from mtcon_ray.data.dataset import Dataset
 from mtcon_ray.spec.views import ViewsSpec
+from mtcon_ray.training.optimizer import match_strides
 from mtcon_ray.training.trainer import Trainer
 
 # JPEG files in memory, or decoded images [N, S, S, 3].
@@ -130,6 +131,7 @@ class OnTheDevice:
                 x_NCHW = x_NCHW.contiguous(memory_format=torch.channels_last)
                 self.optimizer.zero_grad()
                 self.objective(x_NCHW, {t: each[item_B] for t, each in of_task.items()}).backward()
+                match_strides(p for p in self.network.parameters() if p.grad is not None)
                 self.optimizer.step()
             finish(self.device)
 

@@ -13,11 +13,10 @@ from experiments.reproduction.cells import Setting
 from experiments.reproduction.data import CHOICES, DataChoice
 from experiments.reproduction.experiment import Experiment
 from experiments.reproduction.running import plan_lines, run
+from experiments.reproduction.script import FOLDER, script
 from mtcon_ray.cli import options as cli_options
-from mtcon_ray.cli.main import HELP, Script, run_script
+from mtcon_ray.cli.main import run_script
 from mtcon_ray.display.console import Console, Terminal, say
-
-FOLDER = click.Path(path_type=Path, file_okay=False, exists=True, resolve_path=True)
 
 
 def setting_options(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -69,12 +68,6 @@ def watch(title: str) -> Console:
     if not session.quiet:
         say(f"\n{title}")
     return Console(Terminal(), quiet=session.quiet)
-
-
-def script(name: str, text: str, act: Callable[..., int | None]) -> Script:
-    """Returns the command that calls `act` with its options, and prints `text` as its help."""
-    command = click.command(name, help=text, cls=Script, context_settings=HELP)(act)
-    return cli_options.verbosity(command)
 
 
 def main(experiment: Experiment) -> None:

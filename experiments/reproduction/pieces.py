@@ -1,10 +1,12 @@
 """Trainings of a piece until the minutes of a call are over, without Ray and MLflow."""
 
 import json
+import math
 import shutil
 from collections.abc import Mapping
 from copy import deepcopy
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from statistics import fmean
 from time import monotonic
@@ -18,23 +20,25 @@ from experiments.reproduction.drawing import LACKING, draw_table
 from experiments.reproduction.experiment import Tested
 from experiments.reproduction.judging import in_points
 from experiments.reproduction.retrieval import query_scores, spaces
-from experiments.reproduction.trends import combined, difference_tested
+from experiments.reproduction.trends import combined, differences_tested
 from mtcon_ray.base import metrics
 from mtcon_ray.base.paths import PREDICTIONS_FILE, cache_folder
 from mtcon_ray.data.dataset import Dataset, open_dataset
 from mtcon_ray.display.console import say
 from mtcon_ray.display.presentation import p_text
+from mtcon_ray.errors import DivergedError, SpecError
 from mtcon_ray.evaluation.intervals import Scores, detectable, holm, judge, resampled_scores
 from mtcon_ray.evaluation.neighbours import retrieval
 from mtcon_ray.evaluation.predictions import load_predictions
 from mtcon_ray.plan.local import choose_device
-from mtcon_ray.spec.run_spec import RunSpec, parse_spec, set_value
+from mtcon_ray.spec.run_spec import RunSpec, dump_spec, parse_spec, set_value
 from mtcon_ray.training.trainer import Trainer
 
 TASKS, HELD_OUT = ("category", "gender", "colour"), ("brand",)
 LABELS = (*TASKS, *HELD_OUT)
 # The place of a measurement: linear probes, or retrieval in a space.
 PROBE = "probe"
+DIVERGED = "diverged"  # in the record of a training without a result
 HEAD_DIM = 64
 SHOES: Mapping[str, Any] = {
     "data.tasks": TASKS,
@@ -96,6 +100,11 @@ class Piece:
     seeds: int
     base: Mapping[str, Any] = field(default_factory=dict)
 
+    def epochs_of(self, system: System) -> int:
+        """Returns the epochs of a training, 0 for a network that is not trained."""
+        epochs: int = system.changes.get("train.epochs", self.epochs)
+        return 0 if system.family == "none" else epochs
+
     def spec(self, system: System, data: Mapping[str, Any], **changes: Any) -> RunSpec:
         """Returns the spec of a training; `changes` have the values of `train`."""
         raw: dict[str, Any] = {"name": "piece", "data": dict(data)}
@@ -129,7 +138,10 @@ class Run:
         spec = self.piece.spec(system, self.data, **changes).model_copy(update={"seed": seed})
         record = self._record(system, seed, **changes)
         folder, begin = record.parent, monotonic()
+        asked, given = folder / "spec.json", _without_paths(spec)
         if record.is_file():
+            if asked.is_file() and asked.read_text(encoding="utf-8") != given:
+                raise SpecError(f"{folder} has a training of another spec; give another --root")
             return _read(record)
         if begin > self.ends:
             raise OutOfTimeError
@@ -139,15 +151,24 @@ class Run:
         )
         if damage := trainer.resume():
             say(damage)
-        for progress in trainer:
-            say(f"{system.title}, seed {seed}: epoch {progress.epoch} of {spec.train.epochs}")
+        try:
+            for progress in trainer:
+                say(f"{system.title}, seed {seed}: epoch {progress.epoch} of {spec.train.epochs}")
+        except DivergedError as error:  # has no result, and the others go on
+            say(f"{system.title}, seed {seed}: {error}")
+            lost = {DIVERGED: 1.0, "seconds_per_epoch": 0.0}
+            record.write_text(json.dumps(lost), encoding="utf-8")
+            return lost
         if not trainer.done or trainer.last is None:
             raise OutOfTimeError
         found = dict(trainer.last.metrics)
         # Too short for a resumed training, and for a training without epochs.
         found["seconds_per_epoch"] = (monotonic() - begin) / spec.train.epochs
         if seed:
+            begin = monotonic()
             found |= trainer.report() | self.retrieve(trainer, folder)
+            found["seconds_of_test"] = monotonic() - begin
+        asked.write_text(given, encoding="utf-8")
         record.write_text(json.dumps(found, indent=1), encoding="utf-8")
         for file in folder.glob("last*.pt"):
             file.unlink()
@@ -173,7 +194,8 @@ class Run:
             for label, found in retrieval(z_nD, labels).items():
                 known = table.known(label)[rows]
                 for shown, name in (("recall@1", "recall_at_1"), ("map@r", "map_at_r")):
-                    arrays[f"{space}|{label}|{shown}"] = found[name].numpy()[known]
+                    # In half of the space, for an archive that is carried to other machines.
+                    arrays[f"{space}|{label}|{shown}"] = found[name].float().numpy()[known]
                     means[f"{shown}/{label}/{space}"] = found[name].nanmean().item()
                 arrays[f"{label}|rows"] = rows[known]
                 arrays[f"{label}|truth"] = table.labels[label][rows[known]]
@@ -195,7 +217,8 @@ class Run:
             return rates[0]
         task = system.changes["method"].get("task")
         goal = metrics.score("classes", "val", task) if task else metrics.MEAN_ACCURACY
-        return max(rates, key=lambda lr: self.train(system, 0, lr=lr, epochs=epochs)[goal])
+        short = partial(self.train, system, 0, epochs=epochs)
+        return max(rates, key=lambda lr: short(lr=lr).get(goal, -math.inf))
 
     def train_all(self) -> bool:
         """Trains each seed of all systems before the next seed. Returns False if time ran out."""
@@ -213,34 +236,43 @@ class Run:
             (system.title, seed): _read(record)
             for seed in range(1, self.piece.seeds + 1)
             for system in self.piece.systems
-            if (record := self._record(system, seed)).is_file()
+            if (record := self._record(system, seed)).is_file() and DIVERGED not in _read(record)
         }
 
     def estimate(self) -> str:
         """Returns the missing trainings, with tuning, and their time if it is known."""
-        wanted = {
-            self._record(system, seed): system.family != "none"
-            for system in self.piece.systems
+        epochs_of = {
+            self._record(s, seed): self.piece.epochs_of(s)
+            for s in self.piece.systems
             for seed in range(1, self.piece.seeds + 1)
         }
-        epochs = self.piece.epochs * sum(
-            trains for record, trains in wanted.items() if not record.is_file()
-        )
+        tested = [*epochs_of]
         tuned = [s for s in self.piece.systems if len(RATES[s.family]) > 1 and not s.tuned_as]
         short = [self._record(s, 0, lr=lr) for s in tuned for lr in RATES[s.family]]
-        epochs += self.piece.tuning_epochs * sum(not record.is_file() for record in short)
-        done = [_read(record) for record in (*wanted, *short) if record.is_file()]
-        seconds = [each["seconds_per_epoch"] for each in done if each["seconds_per_epoch"]]
-        time = f"about {fmean(seconds) * epochs / 60:.0f} min" if seconds else "time unknown"
-        return f"{len(done)} of {len(wanted) + len(short)} trained; {epochs:,} epochs left, {time}"
+        epochs_of |= dict.fromkeys(short, self.piece.tuning_epochs)
+        done = {record: _read(record) for record in epochs_of if record.is_file()}
+        epochs = sum(number for record, number in epochs_of.items() if record not in done)
+        timed = [r for r in done if epochs_of[r] and done[r]["seconds_per_epoch"]]
+        spent = sum(done[r]["seconds_per_epoch"] * epochs_of[r] for r in timed)
+        tests = [m["seconds_of_test"] for m in done.values() if "seconds_of_test" in m]
+        left = sum(r not in done for r in tested) * (fmean(tests) if tests else 0.0)
+        left += epochs * spent / max(1, sum(epochs_of[r] for r in timed))
+        time = f"about {left / 60:.0f} min" if timed else "time unknown"
+        return f"{len(done)} of {len(epochs_of)} trained; {epochs:,} epochs left, {time}"
 
-    def scores(self, system: str, space: str, label: str) -> Scores | None:
-        """Returns the system's scores of all seeds: MAP@R in a space, accuracy for PROBE."""
+    def scores(
+        self, system: str, space: str, label: str, beside: str | None = None
+    ) -> Scores | None:
+        """Returns the system's scores of all seeds: MAP@R in a space, accuracy for PROBE.
+
+        With `beside`, another system, of the seeds that both have.
+        """
+        done = self.finished()
         (trained,) = (each for each in self.piece.systems if each.title == system)
         folders = {
             seed: self._record(trained, seed).parent
-            for title, seed in self.finished()
-            if title == system
+            for title, seed in done
+            if title == system and (beside or title, seed) in done
         }
         if space == PROBE:
             split = "heldout" if label in HELD_OUT else "test"
@@ -264,19 +296,31 @@ def slug(system: System) -> str:
     return "".join(c if c.isalnum() else "-" for c in system.title.lower())
 
 
+def _without_paths(spec: RunSpec) -> str:
+    """Returns the spec as JSON without the places of the photographs, which a call may change."""
+    raw = dump_spec(spec)
+    raw["data"] |= {"csv": None, "images": None}
+    return json.dumps(raw)
+
+
 def _read(record: Path) -> dict[str, float]:
     found: dict[str, float] = json.loads(record.read_text(encoding="utf-8"))
     return found
 
 
 def tested(run: Run) -> list[Tested]:
-    """Returns the tests of the piece's claims, not yet corrected for each other."""
-    found = []
+    """Returns the tests of the piece's claims, not yet corrected for each other.
+
+    Claims about probes share a least variance over seeds, and so do claims about retrieval.
+    """
+    differences: dict[bool, dict[str, Scores | None]] = {True: {}, False: {}}
     for claim in run.piece.claims:
-        pair = [run.scores(*side, claim.label) for side in (claim.better, claim.than)]
+        sides = (claim.better, claim.than), (claim.than, claim.better)
+        pair = [run.scores(*one, claim.label, other[0]) for one, other in sides]
         difference = combined(lambda s: s[0] - s[1], pair)
-        found.append(difference_tested(str(claim), difference))
-    return found
+        differences[claim.better[1] == PROBE][str(claim)] = difference
+    found = {t.claim: t for each in differences.values() for t in differences_tested(each)}
+    return [found[str(claim)] for claim in run.piece.claims]
 
 
 def verdicts(tests: list[Tested]) -> pd.DataFrame:

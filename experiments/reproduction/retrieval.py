@@ -24,11 +24,11 @@ def query_scores(
 ) -> Scores:
     """Returns the mean over queries by seed, and in the resamples of the queries.
 
-    Each array holds a value per query, float64 [n], NaN for uncounted queries, which are the same
+    Each array holds a value per query, float [n], NaN for uncounted queries, which are the same
     for each seed. Whole groups of queries are drawn, int64 [n], by default each query is alone.
     """
     seeds = tuple(sorted(by_seed))
-    value_Sn = np.stack([by_seed[seed] for seed in seeds])
+    value_Sn = np.stack([by_seed[seed] for seed in seeds]).astype(np.float64)
     counted = ~np.isnan(value_Sn[0])
     value_Sn = value_Sn[:, counted]
     own = None if groups is None else groups[counted]

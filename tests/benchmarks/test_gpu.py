@@ -71,6 +71,11 @@ def test_a_call_out_of_time_is_continued(on_cpu: Bench, monkeypatch: pytest.Monk
     for limit, passed in ((0.04, True), (0.04, False), (0.04, True), (inf, True)):
         assert measure(("two",), on_cpu, has_gpu=True, limit=limit) is passed
     assert done == ["a", "b", "b", "a", "b"]
+    one = [("c", partial(line, "not run: no package"))]
+    monkeypatch.setitem(rows.ROWS, "lacking", lambda bench: iter(one))
+    for _ in range(2):
+        assert measure(("lacking",), on_cpu, has_gpu=True)
+    assert len(done) == 7, "tried again, with the package perhaps"
 
 
 @pytest.mark.soak

@@ -6,6 +6,7 @@ from dataclasses import replace
 from math import inf
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import pandas as pd
@@ -15,8 +16,20 @@ from safetensors.torch import load_file
 
 from experiments.lite0_weights import MODEL, main as convert
 from experiments.pieces import COMMAND, PIECES, picture, with_missing_labels
-from experiments.reproduction.pieces import LABELS, PROBE, Piece, Run, System, write
+from experiments.reproduction.pieces import (
+    LABELS,
+    PROBE,
+    Piece,
+    Run,
+    System,
+    tested as all_tested,
+    write,
+)
 from experiments.reproduction.retrieval import ENCODER, query_scores
+from experiments.reproduction.trends import combined, difference_tested
+from mtcon_ray.errors import DivergedError, SpecError
+from mtcon_ray.training.trainer import Trainer
+from tests.processes import run_python
 from tests.some import some
 from tests.tables import write_table
 
@@ -56,6 +69,12 @@ def test_a_call_without_time_trains_nothing_and_the_next_continues(
     assert len(run.finished()) == 12
     assert run.estimate() == "24 of 24 trained; 0 epochs left, about 0 min"
     assert replace(run, ends=-inf).train_all()  # nothing is trained again
+    other = replace(small, base={**base, "train.batch_size": 8})
+    with pytest.raises(SpecError, match="a training of another spec; give another --root"):
+        replace(run, piece=other).train_all()
+    sides = [run.scores(*side, claims[-1].label) for side in (claims[-1].better, claims[-1].than)]
+    alone = difference_tested("", combined(lambda s: s[0] - s[1], sides))
+    assert some(all_tested(run)[-1].error).value > some(alone.error).value, "they share it"
     write(run)
     written = pd.read_csv(run.folder / "claims.csv", keep_default_na=False)
     assert len(written) == len(claims) > 0
@@ -66,6 +85,11 @@ def test_a_call_without_time_trains_nothing_and_the_next_continues(
     for space in (PROBE, ENCODER):
         scores = run.scores(systems[0].title, space, "gender")
         assert len(np.unique(some(some(scores).groups))) == 16  # two items each
+    with patch.object(Trainer, "__iter__", side_effect=DivergedError("loss is nan")):
+        run._record(systems[0], 3).unlink()
+        assert run.train_all(), "the others go on"
+    assert len(run.finished()) == 11
+    assert None not in {each.difference for each in all_tested(run)}, "on the seeds of both"
 
 
 @pytest.mark.slow
@@ -83,6 +107,19 @@ def test_a_piece_trains(
     results = pd.read_csv(write(run).parent / name / "results.csv")
     assert "map@r/gender/encoder" in set(results["metric"])
     assert picture(run).startswith(b"\x89PNG")
+
+
+def test_a_piece_needs_neither_ray_nor_mlflow_nor_optuna() -> None:
+    lacking = "import sys; sys.modules.update(dict.fromkeys(['ray', 'mlflow', 'optuna']))"
+    run_python("-c", f"{lacking}; import experiments.pieces")
+
+
+def test_an_estimate_has_the_epochs_of_each_system(tmp_path: Path) -> None:
+    run = Run(PIECES["grids"], {}, tmp_path, tmp_path / "grids", inf)
+    lengths = [s.changes.get("train.epochs", run.piece.epochs) for s in run.piece.systems]
+    assert len({*lengths}) > 2
+    short = run.piece.tuning_epochs * 3 * sum(not s.tuned_as for s in run.piece.systems)
+    assert f"; {3 * sum(lengths) + short:,} epochs left, time unknown" in run.estimate()
 
 
 def test_a_network_of_one_task_is_tuned_by_it(

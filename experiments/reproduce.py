@@ -22,13 +22,13 @@ import click
 from experiments.reproduction.command import (
     make_setting,
     plan_option,
-    script,
     setting_options,
     watch,
 )
 from experiments.reproduction.experiment import Done, Experiment
 from experiments.reproduction.page import Failure, write_inconsistencies, write_page
 from experiments.reproduction.running import plan_lines, run
+from experiments.reproduction.script import script
 from mtcon_ray.base.signals import Interrupted
 from mtcon_ray.cli import options as cli_options
 from mtcon_ray.cli.main import run_script

@@ -13,6 +13,7 @@ import pytest
 from mtcon_ray.display import page
 from mtcon_ray.display.build import draw
 from mtcon_ray.display.plotting import axis_scale
+from mtcon_ray.display.ranking import margin
 from mtcon_ray.spec.run_spec import with_values
 from mtcon_ray.spec.space import Value
 from tests.display.built_page import built
@@ -56,7 +57,7 @@ def test_an_objective_decides_and_is_named(
 
 
 def test_a_winner_below_the_runner_up_has_a_distance(sweep: MakeSweep) -> None:
-    below = some(page.margin(results := sweep(points=POINTS)))._replace(gap=-0.1, deviations=-1.0)
+    below = some(margin(results := sweep(points=POINTS)))._replace(gap=-0.1, deviations=-1.0)
     with patch.object(page, "margin", return_value=below):
         assert "0.100 (1.0 bootstrap deviations) below the" in page.headline(results)[0]
 

@@ -93,7 +93,5 @@ def prose(path: Path) -> Iterator[str]:
 def rates(texts: list[str]) -> dict[str, float]:
     """Returns the occurrences of each entry of WORDS per 1,000 words."""
     words = sum(len(text.split()) for text in texts)
-    return {
-        name: 1000 * sum(len(re.findall(pattern, text, re.I)) for text in texts) / words
-        for name, pattern in WORDS.items()
-    }
+    found = {n: sum(len(re.findall(p, text, re.I)) for text in texts) for n, p in WORDS.items()}
+    return {name: 1000 * count / words for name, count in found.items()}

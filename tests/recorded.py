@@ -42,9 +42,8 @@ def results_of(
 
 def trial_of(number: int, epochs: int, values: dict[str, float], **fields: Any) -> TrialResult:
     """Returns a finished trial with these values in its last epoch, with other fields changed."""
-    trial = TrialResult(
-        f"trial-{number:04d}", number, {}, Status.FINISHED, None, epochs, 0, ((epochs, values),)
-    )
+    name = f"trial-{number:04d}"
+    trial = TrialResult(name, number, {}, Status.FINISHED, None, epochs, 0, ((epochs, values),))
     return replace(trial, **fields)
 
 

@@ -56,10 +56,8 @@ def imports(tree: ast.AST) -> Iterator[tuple[int, str]]:
                 assert source is not None
                 assert not level, "a relative import hides the layer"
                 # In `from mtcon_ray import metrics` the imported name is a module.
-                yield from (
-                    (node.lineno, f"{source}.{alias.name}" if source == "mtcon_ray" else source)
-                    for alias in names
-                )
+                found = (f"{source}.{n.name}" if source == "mtcon_ray" else source for n in names)
+                yield from ((node.lineno, name) for name in found)
             case ast.Call(
                 func=ast.Name(id="import_module") | ast.Attribute(attr="import_module"),
                 args=[ast.Constant(value=str(name)), *_],

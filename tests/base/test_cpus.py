@@ -11,14 +11,14 @@ from mtcon_ray.base.cpus import usable_cpus
 QUOTA, PERIOD = "cpu/cpu.cfs_quota_us", "cpu/cpu.cfs_period_us"
 
 
-@pytest.mark.parametrize(
-    ("files", "expected"),
-    [
-        ({}, 8), ({"cpu.max": "max 100000"}, 8), ({"cpu.max": "250000 100000"}, 2),
-        ({"cpu.max": "50000 100000"}, 1), ({QUOTA: "150000", PERIOD: "50000"}, 3),
-        ({QUOTA: "-1", PERIOD: "100000"}, 8), ({"cpu.max": "two words"}, 8),
-    ],
-)  # fmt: skip
+CPU_LIMITS = [
+    ({}, 8), ({"cpu.max": "max 100000"}, 8), ({"cpu.max": "250000 100000"}, 2),
+    ({"cpu.max": "50000 100000"}, 1), ({QUOTA: "150000", PERIOD: "50000"}, 3),
+    ({QUOTA: "-1", PERIOD: "100000"}, 8), ({"cpu.max": "two words"}, 8),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("files", "expected"), CPU_LIMITS)
 def test_a_quota_counts(
     files: dict[str, str], expected: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

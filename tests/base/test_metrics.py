@@ -22,38 +22,38 @@ def test_a_reading_finds_the_score_that_was_tracked(kind: str, name: str) -> Non
 KINDS: dict[str, metrics.Kind] = {"shape": "classes", "looks": "set", "knn": "classes"}
 
 
-@pytest.mark.parametrize(
-    ("tasks", "weights", "name", "title"),
-    [
-        ("shape", {}, "val/accuracy", "accuracy"),
-        ("looks", {}, "val/score", "mAP"),
-        ("looks shape", {}, "val/score", "mean of accuracy, mAP"),
-        ("", {}, "val/rankme", "RankMe of the features, as a share of their width"),
-        ("shape looks", {"looks": 2.0}, OWN, "looks"),
-        ("shape looks", {"looks": 3, "shape": 1}, OWN, "weighted mean: 75% looks, 25% shape"),
-        ("shape looks", {"knn": 1.0}, OWN, "knn"),
-        ("shape looks", {"score": 1.0}, OWN, "score"),
-        ("shape", {"head/map_at_r/shape": 1.0}, OWN, "head/map_at_r/shape"),
-        ("knn", {"knn": 1.0}, OWN, "knn"),
-        ("shape knn", {"score": 1, "knn/knn": 1}, OWN, "weighted mean: 50% score, 50% knn/knn"),
-    ],
-)
+OBJECTIVES = [
+    ("shape", {}, "val/accuracy", "accuracy"),
+    ("looks", {}, "val/score", "mAP"),
+    ("looks shape", {}, "val/score", "mean of accuracy, mAP"),
+    ("", {}, "val/rankme", "RankMe of the features, as a share of their width"),
+    ("shape looks", {"looks": 2.0}, OWN, "looks"),
+    ("shape looks", {"looks": 3, "shape": 1}, OWN, "weighted mean: 75% looks, 25% shape"),
+    ("shape looks", {"knn": 1.0}, OWN, "knn"),
+    ("shape looks", {"score": 1.0}, OWN, "score"),
+    ("shape", {"head/map_at_r/shape": 1.0}, OWN, "head/map_at_r/shape"),
+    ("knn", {"knn": 1.0}, OWN, "knn"),
+    ("shape knn", {"score": 1, "knn/knn": 1}, OWN, "weighted mean: 50% score, 50% knn/knn"),
+]
+
+
+@pytest.mark.parametrize(("tasks", "weights", "name", "title"), OBJECTIVES)
 def test_name_of_an_objective(tasks: str, weights: dict[str, float], name: str, title: str) -> None:
     """Only a mean of accuracies is called accuracy. A task's name precedes a metric's."""
     labels = metrics.Labels(tuple(tasks.split()), (), KINDS, weights)
     assert (labels.objective, labels.objective_title) == (name, title)
 
 
-@pytest.mark.parametrize(
-    ("columns", "names"),
-    [
-        ("Heel height (cm)", "heel-height-cm"),  # names of results that are published
-        ("a_b,a b,2", "a_b,a-b,2"),
-        ("形状,颜色,форма,شكل,große", "形状,颜色,форма,شكل,große"),
-        ("caf\u00e9,cafe\u0301", "café,café-2"),
-        ("+,?,A+,A-,a,a-2", "label,label-2,a,a-2,a-3,a-2-2"),
-    ],
-)
+COLUMNS = [
+    ("Heel height (cm)", "heel-height-cm"),  # names of results that are published
+    ("a_b,a b,2", "a_b,a-b,2"),
+    ("形状,颜色,форма,شكل,große", "形状,颜色,форма,شكل,große"),
+    ("caf\u00e9,cafe\u0301", "café,café-2"),
+    ("+,?,A+,A-,a,a-2", "label,label-2,a,a-2,a-3,a-2-2"),
+]
+
+
+@pytest.mark.parametrize(("columns", "names"), COLUMNS)
 def test_names_of_columns_are_different(columns: str, names: str) -> None:
     found = metrics.slugs(columns.split(","))
     assert found == dict(zip(columns.split(","), names.split(","), strict=True))

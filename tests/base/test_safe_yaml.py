@@ -10,17 +10,16 @@ from hypothesis import given, settings, strategies as st
 from mtcon_ray.base.safe_yaml import dump_yaml, parse_yaml
 from mtcon_ray.errors import SpecError
 
+PLAIN_VALUES = [
+    ("010", 10), ("064", 64), ("-08", -8), ("+12", 12), ("0o17", 15), ("0x1F", 31), ("0", 0),
+    ("1:30", "1:30"), ("1:30.5", "1:30.5"), ("0b11", "0b11"), ("1_000", "1_000"),
+    ("0o8", "0o8"), ("-0x1", "-0x1"), ("2026-01-31", "2026-01-31"), ("=", "="), ("<<", "<<"),
+    ("1e-3", 0.001), (".5", 0.5), ("+2E-1", 0.2), ("1e400", math.inf),
+    ("-.Inf", -math.inf), ("~", None), ("no", False), ("on", True),
+]  # fmt: skip
 
-@pytest.mark.parametrize(
-    ("text", "value"),
-    [
-        ("010", 10), ("064", 64), ("-08", -8), ("+12", 12), ("0o17", 15), ("0x1F", 31), ("0", 0),
-        ("1:30", "1:30"), ("1:30.5", "1:30.5"), ("0b11", "0b11"), ("1_000", "1_000"),
-        ("0o8", "0o8"), ("-0x1", "-0x1"), ("2026-01-31", "2026-01-31"), ("=", "="), ("<<", "<<"),
-        ("1e-3", 0.001), (".5", 0.5), ("+2E-1", 0.2), ("1e400", math.inf),
-        ("-.Inf", -math.inf), ("~", None), ("no", False), ("on", True),
-    ],
-)  # fmt: skip
+
+@pytest.mark.parametrize(("text", "value"), PLAIN_VALUES)
 def test_plain_values_are_of_yaml_1_2_and_booleans_of_1_1(text: str, value: Any) -> None:
     (read,) = parse_yaml(f"[{text}]", "file")
     assert (read, type(read)) == (value, type(value))

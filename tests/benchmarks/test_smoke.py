@@ -55,30 +55,30 @@ def table_of_cadence() -> str:
     return cadence.measure({"tiny": spec}, rounds=1)
 
 
+BENCHMARKS = [
+    (lambda: losses.measure(8, 16, 1), "3 tasks, 16 images: mtcon"),
+    (lambda: views.measure(8, 1), "| mtcon-ray |"),
+    (lambda: training.measure(64, 1, encoder="small"), "| as SupContrast"),
+    (lambda: precision.measure(tiny().trial(POINT), seeds=range(2)), "| float32 | bfloat16 |"),
+    (lambda: probes.measure(200, "small", 1, [(99, 3)]), "| 99 items, 3 classes |"),
+    (predictions.measure, "| ImageNet-1k, 512 GPUs |"),
+    (lambda: profiles.measure(repeats=3), "| colour jitter |"),
+    (lambda: large_loss.measure(16, (64,)), "128 views: one of 64 ranks"),
+    (table_of_cadence, "| tiny |"),
+    (search_curves.measure, "| halving | 55.6% | "),
+    (lambda: tables.measure([(3000, 3)]), "| 3,000 x 3 |"),
+    with_ray(lambda: decoding.measure(1, 1, 256), "| to 224 px: two nodes |"),
+    with_ray(table_of_searches, "| halving | 55.6% |"),
+    with_ray(lambda: scale.measure((3, 5), 1, scale.SMALLEST), "| 4, 0 | 4, 0 |"),
+    with_ray(lambda: startup.measure(1, ["list --root ."]), "`mtcon-ray list --root .`"),
+    with_ray(lambda: str(tracking.measure_sweep(tiny()).num_epochs), "4"),
+    with_ray(lambda: waiting.waiting_table((2,)), "\n| 2 | "),
+    with_ray(lambda: str([len(way(3).ends) for way in idle_trial.WAYS]), "[3, 3, 3]"),
+]
+
+
 @pytest.mark.soak  # minutes in all
-@pytest.mark.parametrize(
-    ("measure", "words"),
-    [
-        (lambda: losses.measure(8, 16, 1), "3 tasks, 16 images: mtcon"),
-        (lambda: views.measure(8, 1), "| mtcon-ray |"),
-        (lambda: training.measure(64, 1, encoder="small"), "| as SupContrast"),
-        (lambda: precision.measure(tiny().trial(POINT), seeds=range(2)), "| float32 | bfloat16 |"),
-        (lambda: probes.measure(200, "small", 1, [(99, 3)]), "| 99 items, 3 classes |"),
-        (predictions.measure, "| ImageNet-1k, 512 GPUs |"),
-        (lambda: profiles.measure(repeats=3), "| colour jitter |"),
-        (lambda: large_loss.measure(16, (64,)), "128 views: one of 64 ranks"),
-        (table_of_cadence, "| tiny |"),
-        (search_curves.measure, "| halving | 55.6% | "),
-        (lambda: tables.measure([(3000, 3)]), "| 3,000 x 3 |"),
-        with_ray(lambda: decoding.measure(1, 1, 256), "| to 224 px: two nodes |"),
-        with_ray(table_of_searches, "| halving | 55.6% |"),
-        with_ray(lambda: scale.measure((3, 5), 1, scale.SMALLEST), "| 4, 0 | 4, 0 |"),
-        with_ray(lambda: startup.measure(1, ["list --root ."]), "`mtcon-ray list --root .`"),
-        with_ray(lambda: str(tracking.measure_sweep(tiny()).num_epochs), "4"),
-        with_ray(lambda: waiting.waiting_table((2,)), "\n| 2 | "),
-        with_ray(lambda: str([len(way(3).ends) for way in idle_trial.WAYS]), "[3, 3, 3]"),
-    ],
-)
+@pytest.mark.parametrize(("measure", "words"), BENCHMARKS)
 def test_a_benchmark_runs(measure: Callable[[], str], words: str) -> None:
     assert words in measure()
 

@@ -80,18 +80,18 @@ def test_the_column_of_existing_files_is_that_of_the_images(folder: Path) -> Non
     assert (data["image_column"], "max_bad_images" in data) == ("file", False)
 
 
-@pytest.mark.parametrize(
-    ("column", "names", "role"),
-    [
-        ("partition", "0 0 0 1 2", "split"),
-        ("stars", "0 0 0 1 2", "task"),
-        ("Split", "Training_ _train train VAL _test", "split"),
-        ("part", "train0 train1 train2 train1 train2", "task"),
-        ("split", "train Training val '' val", "unused"),
-        ("split", "val test val test val", "task"),
-        ("split", "train train val test unlabeled", "unused"),
-    ],
-)
+SPLITS = [
+    ("partition", "0 0 0 1 2", "split"),
+    ("stars", "0 0 0 1 2", "task"),
+    ("Split", "Training_ _train train VAL _test", "split"),
+    ("part", "train0 train1 train2 train1 train2", "task"),
+    ("split", "train Training val '' val", "unused"),
+    ("split", "val test val test val", "task"),
+    ("split", "train train val test unlabeled", "unused"),
+]
+
+
+@pytest.mark.parametrize(("column", "names", "role"), SPLITS)
 def test_a_split_goes_by_several_names(folder: Path, column: str, names: str, role: str) -> None:
     """0, 1, 2 only where the column's name says so. A column that lacks a split is not used.
 
@@ -116,14 +116,14 @@ def test_sparse_labels_are_no_tasks(folder: Path, monkeypatch: pytest.MonkeyPatc
     assert (found.data["tasks"], found.unused) == (["colour"], ["some", "same", "few"])
 
 
-@pytest.mark.parametrize(
-    ("columns", "group"),
-    [
-        (("Patient ID",), "Patient ID"), (("patientId",), "patientId"),
-        (("subject-id",), "subject-id"), (("study_id", "subject_id"), "subject_id"),
-        (("scene", "lesion", "caseload", "product"), None),
-    ],
-)  # fmt: skip
+GROUPS = [
+    (("Patient ID",), "Patient ID"), (("patientId",), "patientId"),
+    (("subject-id",), "subject-id"), (("study_id", "subject_id"), "subject_id"),
+    (("scene", "lesion", "caseload", "product"), None),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("columns", "group"), GROUPS)
 def test_groups_have_many_names(folder: Path, columns: tuple[str, ...], group: str) -> None:
     """The column with fewer groups is taken. Two groups are too few for a random split."""
     assert infer_columns(write_csv(folder, group=cycle(2)), folder).data["group_column"] is None
@@ -196,14 +196,14 @@ def test_a_label_per_level_below_the_splits(tmp_path: Path) -> None:
     assert (spec.name, spec.data.tasks) == ("images", ("level_1", "level_2"))
 
 
-@pytest.mark.parametrize(
-    ("folders", "told"),
-    [
-        (["."], "must lie in folders named after their classes, got 0.png; give a CSV"),
-        ([], "has no images (files ending in JPEG, PNG, "),
-        (["a", "b/c"], "must lie in folders class, got b/c/0.png"),
-    ],
-)
+OTHER_FOLDERS = [
+    (["."], "must lie in folders named after their classes, got 0.png; give a CSV"),
+    ([], "has no images (files ending in JPEG, PNG, "),
+    (["a", "b/c"], "must lie in folders class, got b/c/0.png"),
+]
+
+
+@pytest.mark.parametrize(("folders", "told"), OTHER_FOLDERS)
 def test_other_folders_are_refused(tmp_path: Path, folders: list[str], told: str) -> None:
     (tmp_path / "images").mkdir()
     images = make(tmp_path / "images", *folders)

@@ -17,47 +17,47 @@ CELEBA = {f"C{k}": {"-1": 9, "1": 21} for k in range(9)}
 KIND = {"kind": {"a": 20, "b": 20, "c": 20}}
 
 
-@pytest.mark.parametrize(
-    ("columns", "tasks", "sets"),
-    [
-        (KIND, ("kind",), {}),
-        (BITS, ("attributes",), {"attributes": [*BITS]}),
-        (BITS | KIND, ("kind",), {"attributes": [*BITS]}),
-        (BITS | CELEBA, tuple(BITS), {"attributes": [*CELEBA]}),
-        (BITS | {"attributes": KIND["kind"]}, ("attributes",), {"attributes_": [*BITS]}),
-        ({"A": {"0": 9, "1": 21}}, ("A",), {}),
-        ({f"F{k}": {"0.0": 9, "1.0": 9, "-1.0": 9} for k in range(9)}, None, {}),
-        ({"grade": {"0.0": 30, "1.0": 30}}, ("grade",), {}),
-        ({"grade": {f"{i}.0": 6 for i in range(30)}} | KIND, ("kind",), {}),
-        ({"grade": {"0.5": 30, "1.5": 30, "2": 30}} | KIND, ("kind",), {}),
-        ({"title": {f"t{i}": 1 for i in range(60)}} | KIND, ("kind",), {}),
-        ({"constant": {"a": 60}} | KIND, ("kind",), {}),
-        ({"brand": {f"{i}": 6 for i in range(21)}} | KIND, ("brand", "kind"), {}),
-    ],
-)  # fmt: skip
+KINDS = [
+    (KIND, ("kind",), {}),
+    (BITS, ("attributes",), {"attributes": [*BITS]}),
+    (BITS | KIND, ("kind",), {"attributes": [*BITS]}),
+    (BITS | CELEBA, tuple(BITS), {"attributes": [*CELEBA]}),
+    (BITS | {"attributes": KIND["kind"]}, ("attributes",), {"attributes_": [*BITS]}),
+    ({"A": {"0": 9, "1": 21}}, ("A",), {}),
+    ({f"F{k}": {"0.0": 9, "1.0": 9, "-1.0": 9} for k in range(9)}, None, {}),
+    ({"grade": {"0.0": 30, "1.0": 30}}, ("grade",), {}),
+    ({"grade": {f"{i}.0": 6 for i in range(30)}} | KIND, ("kind",), {}),
+    ({"grade": {"0.5": 30, "1.5": 30, "2": 30}} | KIND, ("kind",), {}),
+    ({"title": {f"t{i}": 1 for i in range(60)}} | KIND, ("kind",), {}),
+    ({"constant": {"a": 60}} | KIND, ("kind",), {}),
+    ({"brand": {f"{i}": 6 for i in range(21)}} | KIND, ("brand", "kind"), {}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("columns", "tasks", "sets"), KINDS)
 def test_kinds(columns: Mapping[str, Mapping[str, int]], tasks: Any, sets: dict[str, Any]) -> None:
     found = guess_labels(columns)
     assert (found.tasks, found.sets) == (tasks or tuple(columns), sets)
 
 
-@pytest.mark.parametrize(
-    ("texts", "separator"),
-    [
-        (("Mass", "Mass|Edema", "Edema"), "|"),
-        (("a;b", "a", "b; a", ""), ";"),
-        (("Black, White", "Black", "White"), ","),
-        (("1|2", "1", "2"), "|"),
-        (("tench, Tinca tinca", "goldfish, Carassius auratus"), None),
-        (("0,5", "1,5", "2,5", "1"), None),
-        (tuple(f"[{a}, {b}] " for a in "123" for b in "123"), None),
-        ((*(f"('{a}', '{b}')" for a in "xyz" for b in "xyz"), ""), None),
-        (tuple(f'{{"a": {a}, "b": {b}}}' for a in "123" for b in "123"), None),
-        (tuple(f"[[{a}], [{b}]]" for a in "123" for b in "123"), None),
-        (("(a)|(b)", "(b)", "(a)"), "|"),
-        (("a", "b"), None),
-        ((), None),
-    ],
-)
+SEPARATORS = [
+    (("Mass", "Mass|Edema", "Edema"), "|"),
+    (("a;b", "a", "b; a", ""), ";"),
+    (("Black, White", "Black", "White"), ","),
+    (("1|2", "1", "2"), "|"),
+    (("tench, Tinca tinca", "goldfish, Carassius auratus"), None),
+    (("0,5", "1,5", "2,5", "1"), None),
+    (tuple(f"[{a}, {b}] " for a in "123" for b in "123"), None),
+    ((*(f"('{a}', '{b}')" for a in "xyz" for b in "xyz"), ""), None),
+    (tuple(f'{{"a": {a}, "b": {b}}}' for a in "123" for b in "123"), None),
+    (tuple(f"[[{a}], [{b}]]" for a in "123" for b in "123"), None),
+    (("(a)|(b)", "(b)", "(a)"), "|"),
+    (("a", "b"), None),
+    ((), None),
+]
+
+
+@pytest.mark.parametrize(("texts", "separator"), SEPARATORS)
 def test_separators_of_lists(texts: tuple[str, ...], separator: str | None) -> None:
     assert separator_of(dict.fromkeys(texts, 5)) == separator
 

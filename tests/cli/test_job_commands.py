@@ -45,14 +45,14 @@ def test_a_spec_is_submitted_and_its_log_controls_no_terminal(
     assert result.stdout.endswith(LOG.replace("\x1b", "\\x1b") if followed else first)
 
 
-@pytest.mark.parametrize(
-    ("ignored", "why"),
-    [
-        ("", "does not exist"),
-        ("/small\n/photos/", "an ignore file names /photos"),  # /small is another folder
-        ("*all", "an ignore file names *all"),
-    ],
-)
+NOT_UPLOADED = [
+    ("", "does not exist"),
+    ("/small\n/photos/", "an ignore file names /photos"),  # /small is another folder
+    ("*all", "an ignore file names *all"),
+]
+
+
+@pytest.mark.parametrize(("ignored", "why"), NOT_UPLOADED)
 def test_data_that_the_upload_lacks_are_refused(
     ignored: str, why: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -124,13 +124,13 @@ def test_a_process_named_only_by_a_lock_s_text_is_not_stopped(folder: Path, tmp_
         other.kill()
 
 
-@pytest.mark.parametrize(
-    ("name", "told"),
-    [
-        ("small-1", "a job of a cluster began sweep 'small-1'; repeat `mtcon-ray submit` with"),
-        ("smal-1", "no sweep 'smal-1' under {}; did you mean 'small-1'?"),
-    ],
-)
+NOT_RESUMED = [
+    ("small-1", "a job of a cluster began sweep 'small-1'; repeat `mtcon-ray submit` with"),
+    ("smal-1", "no sweep 'smal-1' under {}; did you mean 'small-1'?"),
+]
+
+
+@pytest.mark.parametrize(("name", "told"), NOT_RESUMED)
 def test_a_sweep_of_a_job_and_a_misspelt_sweep_are_not_resumed(
     name: str, told: str, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -22,16 +22,16 @@ def ask(folder: Path, *words: str) -> Result:
     return run(*words, "--root", folder.parents[1])
 
 
-@pytest.mark.parametrize(
-    ("name", "content"),
-    [
-        ("spec.yaml", b"search: 3"), ("plan.json", b""), ("plan.json", b"\xff"),
-        ("plan.json", b"[" * 100_000), ("plan.json", b"[]"), ("plan.json", 10**12),
-        ("plan.json", None), ("events.jsonl", b"[" * 100_000 + b"\n"), ("events.jsonl", None),
-        ("events.jsonl", b'{"kind": "start", "params": [], "tags": {}, "time_ms": 1}\n'),
-        ("events.jsonl", b'{"kind": "end", "status": "", "tags": {}, "trial": "trial-0000"}\n'),
-    ],
-)  # fmt: skip
+DAMAGE = [
+    ("spec.yaml", b"search: 3"), ("plan.json", b""), ("plan.json", b"\xff"),
+    ("plan.json", b"[" * 100_000), ("plan.json", b"[]"), ("plan.json", 10**12),
+    ("plan.json", None), ("events.jsonl", b"[" * 100_000 + b"\n"), ("events.jsonl", None),
+    ("events.jsonl", b'{"kind": "start", "params": [], "tags": {}, "time_ms": 1}\n'),
+    ("events.jsonl", b'{"kind": "end", "status": "", "tags": {}, "trial": "trial-0000"}\n'),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "content"), DAMAGE)
 def test_damage_hides_no_other_sweep(folder: Path, name: str, content: bytes | int | None) -> None:
     """None stands for a folder in place of the file, a number for a file of so many bytes."""
     broken = shutil.copytree(folder, folder.with_name("broken-1"))
@@ -65,14 +65,14 @@ def test_a_time_in_no_year_hides_no_other_sweep(folder: Path) -> None:
     assert {each["name"]: each["state"][:10] for each in listed}["broken-1"] == "unreadable"
 
 
-@pytest.mark.parametrize(
-    ("lost", "told"),
-    [
-        (None, "its events are missing: its metrics are lost"),
-        ('"end"', "its end is missing: the metrics of its last epochs are lost"),
-        ('"epoch": 1', "the metrics of these epochs are lost: 1"),
-    ],
-)
+LOST = [
+    (None, "its events are missing: its metrics are lost"),
+    ('"end"', "its end is missing: the metrics of its last epochs are lost"),
+    ('"epoch": 1', "the metrics of these epochs are lost: 1"),
+]
+
+
+@pytest.mark.parametrize(("lost", "told"), LOST)
 def test_what_the_event_log_has_lost_is_told(folder: Path, lost: str | None, told: str) -> None:
     """It is told beside the output. `lost` is in the line that is missing; None: all lines."""
     RunLog(folder, "trial-0002").append(Ended(status="KILLED", tags={}))

@@ -32,20 +32,20 @@ def failing(error: BaseException) -> Script:
     return fail
 
 
-@pytest.mark.parametrize(
-    ("error", "code", "message"),
-    [
-        (SpecError("train.lr must be above 0"), 2, "error: train.lr must be above 0"),
-        (MtconError("no server answers"), 1, "error: no server answers"),
-        (MtconError("none at http://u:pw@head"), 1, "error: none at http://u:***@head\n"),
-        (Interrupted("stopped by SIGTERM"), 130, "error: stopped by SIGTERM"),
-        (KeyboardInterrupt(), 130, "stopped"),
-        (click.UsageError("no such option"), 2, "Error: no such option"),
-        (OSError(errno.EACCES, "no permission", "/x/y"), 1, "error: cannot use the file /x/y: no"),
-        (OSError(errno.EROFS, "Read-only", "/x/lock"), 1, "error: cannot write /x/lock: Read-only"),
-        (BrokenPipeError(), 1, ""),
-    ],
-)
+ERRORS = [
+    (SpecError("train.lr must be above 0"), 2, "error: train.lr must be above 0"),
+    (MtconError("no server answers"), 1, "error: no server answers"),
+    (MtconError("none at http://u:pw@head"), 1, "error: none at http://u:***@head\n"),
+    (Interrupted("stopped by SIGTERM"), 130, "error: stopped by SIGTERM"),
+    (KeyboardInterrupt(), 130, "stopped"),
+    (click.UsageError("no such option"), 2, "Error: no such option"),
+    (OSError(errno.EACCES, "no permission", "/x/y"), 1, "error: cannot use the file /x/y: no"),
+    (OSError(errno.EROFS, "Read-only", "/x/lock"), 1, "error: cannot write /x/lock: Read-only"),
+    (BrokenPipeError(), 1, ""),
+]
+
+
+@pytest.mark.parametrize(("error", "code", "message"), ERRORS)
 def test_an_error_has_its_code_and_no_trace(error: BaseException, code: int, message: str) -> None:
     result = CliRunner().invoke(failing(error))
     assert result.exit_code == code

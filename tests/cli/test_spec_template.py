@@ -63,24 +63,22 @@ def test_columns_may_have_characters_that_yaml_forbids(folder: Path, character: 
 def rows_of(image: str = "{i}.png", splits: str = "train test", count: int = 100) -> str:
     """Returns a CSV whose cells depend on the row's number; an underscore stands for a space."""
     names = [name.replace("_", " ") for name in splits.split(" ")]
-    rows = [
-        f"{image.format(i=i)},{names[i % len(names)]},{'red' if i % 7 < 3 else 'blue'}"
-        for i in range(count)
-    ]
+    colours = ["red" if i % 7 < 3 else "blue" for i in range(count)]
+    rows = [f"{image.format(i=i)},{names[i % len(names)]},{c}" for i, c in enumerate(colours)]
     return "\n".join(["image,split,colour", *rows]) + "\n"
 
 
-@pytest.mark.parametrize(
-    ("image", "splits", "images", "refused"),
-    [
-        ("{i}.png", "train test", "images", None),
-        ("{folder}/images/{i}.png", "train val test", "images", None),
-        ("images/{i}.png", "train val test", "images.tar", None),
-        ("{folder}/images/{i}.png", "train val test", "images.tar", "must name files in"),
-        ("/elsewhere/{i}.png", "train val test", "images", "must name files inside"),
-        ("{i}.PNG", "train val test", "images", "exists as '0.png'"),
-    ],
-)
+SPECS = [
+    ("{i}.png", "train test", "images", None),
+    ("{folder}/images/{i}.png", "train val test", "images", None),
+    ("images/{i}.png", "train val test", "images.tar", None),
+    ("{folder}/images/{i}.png", "train val test", "images.tar", "must name files in"),
+    ("/elsewhere/{i}.png", "train val test", "images", "must name files inside"),
+    ("{i}.PNG", "train val test", "images", "exists as '0.png'"),
+]
+
+
+@pytest.mark.parametrize(("image", "splits", "images", "refused"), SPECS)
 def test_its_spec(folder: Path, image: str, splits: str, images: str, refused: str | None) -> None:
     """Nothing is written if `validate` would refuse it."""
     pack(folder / "images", folder / "images.tar", "images")

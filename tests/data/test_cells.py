@@ -21,13 +21,13 @@ def table(**columns: str) -> TableFile:
     return TableFile(Path("labels.csv"), found, np.arange(len(next(iter(parts.values())))) + 2)
 
 
-@pytest.mark.parametrize(
-    ("text", "bits"),
-    [
-        ("1 0 _ 1.0 0.0", [1, 0, UNKNOWN_BIT, 1, 0]), ("True False TRUE false", [1, 0, 1, 0]),
-        ("yes No _", [1, 0, UNKNOWN_BIT]), ("1 -1 _ -1.0", [1, 0, UNKNOWN_BIT, 0]),
-    ],
-)  # fmt: skip
+BITS = [
+    ("1 0 _ 1.0 0.0", [1, 0, UNKNOWN_BIT, 1, 0]), ("True False TRUE false", [1, 0, 1, 0]),
+    ("yes No _", [1, 0, UNKNOWN_BIT]), ("1 -1 _ -1.0", [1, 0, UNKNOWN_BIT, 0]),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("text", "bits"), BITS)
 def test_bits_have_many_spellings(text: str, bits: list[int]) -> None:
     assert read_bits(table(a=text), ["a"])[:, 0].tolist() == bits
 
@@ -39,41 +39,41 @@ def test_other_texts_are_no_bits(cell: str) -> None:
         read_bits(found, ["a"])
 
 
-@pytest.mark.parametrize(
-    ("columns", "says"),
-    [
-        ({"a": "1 0 -1 -1 _"}, "'a' .* where column 'a' .* got '-1' in row 4 and 1 more"),
-        ({"a": "1.0 0.0 -1.0"}, "column 'a' .* got '-1.0' in row 4$"),
-        ({"a": "1 -1 _", "b": "1 0 _"}, "column 'a' .* where column 'b' .* in row 3"),
-        ({"a": "1 -1", "b": "yes no"}, "column 'a' .* where column 'b' .* in row 3"),
-    ],
-)
+MINUS_ONES = [
+    ({"a": "1 0 -1 -1 _"}, "'a' .* where column 'a' .* got '-1' in row 4 and 1 more"),
+    ({"a": "1.0 0.0 -1.0"}, "column 'a' .* got '-1.0' in row 4$"),
+    ({"a": "1 -1 _", "b": "1 0 _"}, "column 'a' .* where column 'b' .* in row 3"),
+    ({"a": "1 -1", "b": "yes no"}, "column 'a' .* where column 'b' .* in row 3"),
+]
+
+
+@pytest.mark.parametrize(("columns", "says"), MINUS_ONES)
 def test_minus_one_beside_zero_is_refused(columns: dict[str, str], says: str) -> None:
     """It is uncertain in CheXpert and no in CelebA; in no set both numbers mean no."""
     with pytest.raises(DataError, match=says):
         read_bits(table(**columns), list(columns))
 
 
-@pytest.mark.parametrize(
-    ("names", "found"),
-    [
-        ("a b nano", ""), ("a ? - Unknown missing NaN", "? - Unknown missing NaN"),
-        ("0 1 2 -1", "-1"), ("-1.0 a", "-1.0"), ("1 -1", ""), ("-2 -1 0 1", ""),
-    ],
-)  # fmt: skip
+WORDS_FOR_NOTHING = [
+    ("a b nano", ""), ("a ? - Unknown missing NaN", "? - Unknown missing NaN"),
+    ("0 1 2 -1", "-1"), ("-1.0 a", "-1.0"), ("1 -1", ""), ("-2 -1 0 1", ""),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("names", "found"), WORDS_FOR_NOTHING)
 def test_class_names_that_stand_for_a_missing_label(names: str, found: str) -> None:
     assert cells.words_for_nothing(names.split()) == set(found.split())
 
 
-@pytest.mark.parametrize(
-    "names",
-    [
-        ("1", "1.0", "01", "+1"), ("10", "1e1", "010.00"),
-        ("caf\u00e9", "cafe\u0301", " CAFE\u0301"),
-        ("boot", "boot\u200b", "\ufeffboot", "bo\u00adot"),
-        ("low heel", "low\u00a0heel", "low  heel", "Low\theel "), ("\uff21", "A", "a"),
-    ],
-)  # fmt: skip
+SPELLINGS = [
+    ("1", "1.0", "01", "+1"), ("10", "1e1", "010.00"),
+    ("caf\u00e9", "cafe\u0301", " CAFE\u0301"),
+    ("boot", "boot\u200b", "\ufeffboot", "bo\u00adot"),
+    ("low heel", "low\u00a0heel", "low  heel", "Low\theel "), ("\uff21", "A", "a"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("names", SPELLINGS)
 def test_spellings_of_one_name_are_found(names: tuple[str, ...]) -> None:
     """The names are shown so that a reader can tell them apart, with the first row of each."""
     codes = np.array([*range(len(names)), 0, -1])

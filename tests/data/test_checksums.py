@@ -21,16 +21,16 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-@pytest.mark.parametrize(
-    ("name", "data", "told"),
-    [
-        ("large", b"\1" + DATA[1:], "large has changed"),
-        ("large", None, "large cannot be read (No such file or directory)"),
-        ("checksums.json", b"", "checksums.json is damaged"),
-        ("checksums.json", b"[]", "checksums.json is damaged"),
-        ("checksums.json", b'{"large": 3}', "large has changed"),
-    ],
-)
+CHANGES = [
+    ("large", b"\1" + DATA[1:], "large has changed"),
+    ("large", None, "large cannot be read (No such file or directory)"),
+    ("checksums.json", b"", "checksums.json is damaged"),
+    ("checksums.json", b"[]", "checksums.json is damaged"),
+    ("checksums.json", b'{"large": 3}', "large has changed"),
+]
+
+
+@pytest.mark.parametrize(("name", "data", "told"), CHANGES)
 def test_a_change_is_named(folder: Path, name: str, data: bytes | None, told: str) -> None:
     (folder / name).unlink()
     if data is not None:

@@ -194,16 +194,16 @@ def saved(array: np.ndarray) -> bytes:
     return file.getvalue()
 
 
-@pytest.mark.parametrize(
-    ("name", "data", "why"),
-    [
-        ("images.npy", b"PK\x03\x04", "magic string"),
-        ("images.npy", saved(np.zeros((3, 8, 8, 3), np.uint8))[:-1], "length is greater than file"),
-        ("images.npy", saved(np.zeros((2, 8, 8, 3), np.uint8)), r"uint8 \(2, 8, 8, 3\)"),
-        ("images.npy", saved(np.zeros((3, 8, 8, 3), np.int8)), "images are int8"),
-        ("bad.json", b"[]", "no attribute 'items'"),
-    ],
-)
+DAMAGE = [
+    ("images.npy", b"PK\x03\x04", "magic string"),
+    ("images.npy", saved(np.zeros((3, 8, 8, 3), np.uint8))[:-1], "length is greater than file"),
+    ("images.npy", saved(np.zeros((2, 8, 8, 3), np.uint8)), r"uint8 \(2, 8, 8, 3\)"),
+    ("images.npy", saved(np.zeros((3, 8, 8, 3), np.int8)), "images are int8"),
+    ("bad.json", b"[]", "no attribute 'items'"),
+]
+
+
+@pytest.mark.parametrize(("name", "data", "why"), DAMAGE)
 def test_damage_is_named(tmp_path: Path, name: str, data: bytes, why: str) -> None:
     """The error is not the user's fault, and names the folder to delete."""
     open_image_cache(gray_source(), 3, 8, tmp_path)

@@ -9,18 +9,17 @@ from mtcon_ray.data.splits import drawn_split, split_names, stratified_split
 from mtcon_ray.errors import DataError
 from tests.data.labels import labels_of
 
+NAMES = [
+    ("x", "training validation testing", "train val test"),
+    ("x", "_train Training_ _VAL_ test", "train train val test"),
+    ("split", "0_ 1 _2 0", "train val test train"), ("x", "train eval test", "train val test"),
+    ("x", "train dev eval", "train val test"), ("eval_partition", "0 1 2", "train val test"),
+    ("Set", "0 1 2", "train val test"), ("sets_sold", "0 1 2", "- - -"),
+    ("split", "0 1", "- -"), ("split", "train red", "train -"),
+]  # fmt: skip
 
-@pytest.mark.parametrize(
-    ("column", "values", "expected"),
-    [
-        ("x", "training validation testing", "train val test"),
-        ("x", "_train Training_ _VAL_ test", "train train val test"),
-        ("split", "0_ 1 _2 0", "train val test train"), ("x", "train eval test", "train val test"),
-        ("x", "train dev eval", "train val test"), ("eval_partition", "0 1 2", "train val test"),
-        ("Set", "0 1 2", "train val test"), ("sets_sold", "0 1 2", "- - -"),
-        ("split", "0 1", "- -"), ("split", "train red", "train -"),
-    ],
-)  # fmt: skip
+
+@pytest.mark.parametrize(("column", "values", "expected"), NAMES)
 def test_names_of_splits(column: str, values: str, expected: str) -> None:
     """Values map to splits; in the parameters "_" is a space and "-" no split."""
     words = [v.replace("_", " ") for v in values.split()]

@@ -126,13 +126,13 @@ def test_words_for_nothing_and_names_alike_are_warned_of(files: Any) -> None:
     )
 
 
-@pytest.mark.parametrize(
-    ("tags", "names", "message"),
-    [
-        (["red|new", "old"], [""] * 17 + ["x"], r"lists of at most 3 .* in 20 rows, got 4; keep"),
-        (["[1|2]", "[1]"], ["1"] * 18, r"hold names with '\|' between them .* got '\[1\|2\]' in"),
-    ],
-)
+REFUSED_LISTS = [
+    (["red|new", "old"], [""] * 17 + ["x"], r"lists of at most 3 .* in 20 rows, got 4; keep"),
+    (["[1|2]", "[1]"], ["1"] * 18, r"hold names with '\|' between them .* got '\[1\|2\]' in"),
+]
+
+
+@pytest.mark.parametrize(("tags", "names", "message"), REFUSED_LISTS)
 def test_lists_that_are_too_large_or_in_brackets_are_refused(
     files: Any, monkeypatch: pytest.MonkeyPatch, tags: list[str], names: list[str], message: str
 ) -> None:

@@ -91,25 +91,25 @@ def with_array(name: str, array: np.ndarray) -> Callable[[Path], None]:
     return changed
 
 
-@pytest.mark.parametrize(
-    "damage",
-    [
-        Path.unlink,
-        lambda path: path.write_bytes(b""),
-        lambda path: path.write_bytes(b"PK\x03\x04 cut"),
-        compressed,
-        emptied,
-        endless,
-        with_array("fingerprint", np.array([Planted()])),
-        with_array("test/tags/scores", np.zeros((2, 1))),
-        with_array("heldout/colour/predicted", np.array(["x", "y"])),
-        with_array("heldout/colour/predicted", np.zeros(2, dtype=bool)),
-        with_array("heldout/colour/truth", np.zeros(2)),
-        with_array("heldout/colour/truth", np.zeros(2, dtype=">i8")),
-        with_array("heldout/colour/predicted", np.zeros(2, dtype=np.longdouble)),
-        *(with_array("test/tags/names", np.array(x)) for x in ("x", "7", "[7]", 99_999 * "[")),
-    ],
-)
+DAMAGE = [
+    Path.unlink,
+    lambda path: path.write_bytes(b""),
+    lambda path: path.write_bytes(b"PK\x03\x04 cut"),
+    compressed,
+    emptied,
+    endless,
+    with_array("fingerprint", np.array([Planted()])),
+    with_array("test/tags/scores", np.zeros((2, 1))),
+    with_array("heldout/colour/predicted", np.array(["x", "y"])),
+    with_array("heldout/colour/predicted", np.zeros(2, dtype=bool)),
+    with_array("heldout/colour/truth", np.zeros(2)),
+    with_array("heldout/colour/truth", np.zeros(2, dtype=">i8")),
+    with_array("heldout/colour/predicted", np.zeros(2, dtype=np.longdouble)),
+    *(with_array("test/tags/names", np.array(x)) for x in ("x", "7", "[7]", 99_999 * "[")),
+]
+
+
+@pytest.mark.parametrize("damage", DAMAGE)
 def test_any_other_file_is_as_good_as_none_and_none_of_it_is_run(
     damage: Callable[[Path], None], predictions: stored.Predictions, tmp_path: Path
 ) -> None:

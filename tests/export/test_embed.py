@@ -202,15 +202,15 @@ LISTS = pa.list_(pa.float32())
 RAGGED = pa.array([[1.0], [1.0, 2.0, 3.0]], LISTS)
 
 
-@pytest.mark.parametrize(
-    ("table", "message"),
-    [
-        ({"path": [1], "embedding": pa.array([[0.1, 0.2]], LISTS)}, "must have a column path"),
-        ({"path": ["a"], "embedding": pa.array([[1, 2]])}, "a column 'embedding' of embeddings"),
-        ({"path": ["a", "b"], "embedding": RAGGED}, "must hold 2 numbers a row"),
-        (None, "make it with `mtcon-ray embed`"),
-    ],
-)
+OTHER_FILES = [
+    ({"path": [1], "embedding": pa.array([[0.1, 0.2]], LISTS)}, "must have a column path"),
+    ({"path": ["a"], "embedding": pa.array([[1, 2]])}, "a column 'embedding' of embeddings"),
+    ({"path": ["a", "b"], "embedding": RAGGED}, "must hold 2 numbers a row"),
+    (None, "make it with `mtcon-ray embed`"),
+]
+
+
+@pytest.mark.parametrize(("table", "message"), OTHER_FILES)
 def test_other_files_are_refused(table: Any, message: str, tmp_path: Path) -> None:
     file = tmp_path / "a.parquet"
     file.write_text("x") if table is None else pq.write_table(pa.table(table), file)

@@ -9,15 +9,14 @@ from mtcon_ray.losses.contrastive import contrast_by_head
 from mtcon_ray.losses.positives import EqualLabel, LabelSets, OwnView, Relation
 from tests.losses.cases import contrastive, random_rows
 
+WITHOUT_PARTNERS = [
+    (1, EqualLabel(torch.arange(3))),
+    (2, EqualLabel(torch.full((3,), -1))),
+    (2, LabelSets(torch.full((3, 4), 255, dtype=torch.uint8), threshold=0.0)),
+]
 
-@pytest.mark.parametrize(
-    ("V", "relation"),
-    [
-        (1, EqualLabel(torch.arange(3))),
-        (2, EqualLabel(torch.full((3,), -1))),
-        (2, LabelSets(torch.full((3, 4), 255, dtype=torch.uint8), threshold=0.0)),
-    ],
-)
+
+@pytest.mark.parametrize(("V", "relation"), WITHOUT_PARTNERS)
 def test_a_batch_without_partners_gives_zero_and_zero_gradient(V: int, relation: Relation) -> None:
     z_BVD = random_rows(3, V, 4, seed=0).requires_grad_()
     loss = contrastive(z_BVD, relation, temperature=0.1)

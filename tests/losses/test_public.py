@@ -80,20 +80,20 @@ def test_labels_may_be_of_any_type_of_whole_numbers(dtype: torch.dtype) -> None:
     assert supcon(z, labels, temperature=0.5).item() == plain.item()
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ({"labels": torch.zeros(4).long()}, r"labels must have shape \[2\], got \[4\]"),
-        ({"labels": torch.zeros(2)}, r"integer dtype, got torch.float32; use labels.long"),
-        ({"labels": torch.ones(2) > 0}, r"integer dtype, got torch.bool; use labels.long"),
-        ({"labels": torch.tensor([0, -2])}, r"labels must be at least -1 .* got -2 at item 1"),
-        ({"temperature": 0}, "temperature must be positive, got 0"),
-        ({"temperature": math.inf}, "temperature must be positive, got inf"),
-        ({"z": torch.ones(2, 2, 2).long()}, "z must be of a floating-point dtype, got torch.int64"),
-        ({"z": torch.ones(2, 2)}, r"z must have shape \[B, V, D\], got \[2, 2\]"),
-        ({"z": torch.ones(1, 1, 2), "labels": torch.tensor([0])}, "z must hold at least two rows"),
-    ],
-)
+WRONG = [
+    ({"labels": torch.zeros(4).long()}, r"labels must have shape \[2\], got \[4\]"),
+    ({"labels": torch.zeros(2)}, r"integer dtype, got torch.float32; use labels.long"),
+    ({"labels": torch.ones(2) > 0}, r"integer dtype, got torch.bool; use labels.long"),
+    ({"labels": torch.tensor([0, -2])}, r"labels must be at least -1 .* got -2 at item 1"),
+    ({"temperature": 0}, "temperature must be positive, got 0"),
+    ({"temperature": math.inf}, "temperature must be positive, got inf"),
+    ({"z": torch.ones(2, 2, 2).long()}, "z must be of a floating-point dtype, got torch.int64"),
+    ({"z": torch.ones(2, 2)}, r"z must have shape \[B, V, D\], got \[2, 2\]"),
+    ({"z": torch.ones(1, 1, 2), "labels": torch.tensor([0])}, "z must hold at least two rows"),
+]
+
+
+@pytest.mark.parametrize(("arguments", "message"), WRONG)
 def test_what_is_wrong_is_named_with_its_value(arguments: dict[str, Any], message: str) -> None:
     good = {"z": torch.ones(2, 2, 2), "labels": torch.zeros(2).long(), "temperature": 0.1}
     with pytest.raises(ValueError, match=message):

@@ -56,15 +56,15 @@ def test_every_fraction_of_a_union_is_compared_as_whole_numbers(L: int) -> None:
         assert relation.degrees(random_rows(2, 1, 3, seed=0)[None]).count_HB.tolist() == [[1, 1]]
 
 
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"threshold": 1.5}, r"threshold must lie in \[0, 1\], got 1.5"),
-        ({"label_sets": SETS[0]}, r"label_sets must have shape \[4, L\], got \[6\]"),
-        ({"label_sets": SETS * 2}, "label_sets must hold 0, 1 or what is unknown, got 2"),
-        ({"label_sets": SETS * math.nan}, "label_sets must hold .* got nan"),
-    ],
-)
+BAD = [
+    ({"threshold": 1.5}, r"threshold must lie in \[0, 1\], got 1.5"),
+    ({"label_sets": SETS[0]}, r"label_sets must have shape \[4, L\], got \[6\]"),
+    ({"label_sets": SETS * 2}, "label_sets must hold 0, 1 or what is unknown, got 2"),
+    ({"label_sets": SETS * math.nan}, "label_sets must hold .* got nan"),
+]
+
+
+@pytest.mark.parametrize(("changes", "message"), BAD)
 def test_bad_input_is_named(changes: dict[str, object], message: str) -> None:
     good = {"label_sets": SETS, "temperature": 0.1, "threshold": 0.5}
     with pytest.raises(ValueError, match=message):

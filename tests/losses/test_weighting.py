@@ -22,14 +22,14 @@ def learned(*log_variance: float, **options: Any) -> LearnedVariance:
     return weighting
 
 
-@pytest.mark.parametrize(
-    ("log_variance", "key"),
-    [
-        ((0.0, 0.0), "(0.0, 0.0)"),
-        ((0.5, -0.25), "(0.5, -0.25)"),
-        (tuple(map(math.log, LOSS_T)), "(1.656676, 2.523566)"),
-    ],
-)
+CASES_A = [
+    ((0.0, 0.0), "(0.0, 0.0)"),
+    ((0.5, -0.25), "(0.5, -0.25)"),
+    (tuple(map(math.log, LOSS_T)), "(1.656676, 2.523566)"),
+]
+
+
+@pytest.mark.parametrize(("log_variance", "key"), CASES_A)
 def test_value_and_gradient_of_case_a(log_variance: tuple[float, ...], key: str) -> None:
     known = VALUES[f"A_weighted_s={key}"]
     weighting = learned(*log_variance)

@@ -29,15 +29,15 @@ def trained(kind: Any, **fields: Any) -> list[torch.Tensor]:
     return [weight.detach(), *optimizer.state[weight].values()]
 
 
-@pytest.mark.parametrize(
-    ("name", "fields"),
-    [
-        ("SGD", {"lr": 0.01, "momentum": 0.9, "fused": True}),
-        ("Adam", {"lr": 0.1, "fused": True}),
-        ("AdamW", {"lr": 0.1, "weight_decay": 0.1}),
-        ("LBFGS", {"max_iter": 3, "line_search_fn": "strong_wolfe"}),
-    ],
-)
+OPTIMIZERS = [
+    ("SGD", {"lr": 0.01, "momentum": 0.9, "fused": True}),
+    ("Adam", {"lr": 0.1, "fused": True}),
+    ("AdamW", {"lr": 0.1, "weight_decay": 0.1}),
+    ("LBFGS", {"max_iter": 3, "line_search_fn": "strong_wolfe"}),
+]
+
+
+@pytest.mark.parametrize(("name", "fields"), OPTIMIZERS)
 def test_steps_are_torch_s_and_states_are_read(name: str, fields: dict[str, Any]) -> None:
     found = trained(getattr(optimizers, name), **fields)
     torch.testing.assert_close(found, trained(getattr(optim, name), **fields), rtol=0, atol=0)

@@ -93,14 +93,14 @@ def test_a_file_with_timms_own_keys_fits(published: nn.Module, tmp_path: Path) -
     published.load_state_dict(exported["weights.safetensors"])
 
 
-@pytest.mark.parametrize(
-    ("model", "problem"),
-    [
-        (f"{TINY}.c", r"Invalid pretrained tag \(c\)"),
-        ("ftp:x/y", "Unknown model source 'ftp'|AssertionError"),
-        ("resnet19", "Unknown model"),
-    ],
-)
+LACKING = [
+    (f"{TINY}.c", r"Invalid pretrained tag \(c\)"),
+    ("ftp:x/y", "Unknown model source 'ftp'|AssertionError"),
+    ("resnet19", "Unknown model"),
+]
+
+
+@pytest.mark.parametrize(("model", "problem"), LACKING)
 def test_what_timm_lacks_is_refused_before_a_download(model: str, problem: str) -> None:
     pytest.importorskip("timm", reason="the extra timm is not installed")
     with torch.device("meta"), pytest.raises(SpecError, match=problem):

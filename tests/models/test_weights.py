@@ -87,16 +87,16 @@ def test_counters_of_batch_norm_may_be_missing(tmp_path: Path) -> None:
     assert torch.equal(features(ours), features(theirs))
 
 
+DAMAGED = [
+    (None, "cannot be read: No such file"),
+    ("pipe", "cannot be read: it is not a regular file"),
+    (b"", "is not a whole file of plain tensors"),
+    (b"{}", "is not a whole file of plain tensors"),
+]
+
+
 @pytest.mark.parametrize("name", ["a.safetensors", "a.pt"])
-@pytest.mark.parametrize(
-    ("content", "problem"),
-    [
-        (None, "cannot be read: No such file"),
-        ("pipe", "cannot be read: it is not a regular file"),
-        (b"", "is not a whole file of plain tensors"),
-        (b"{}", "is not a whole file of plain tensors"),
-    ],
-)
+@pytest.mark.parametrize(("content", "problem"), DAMAGED)
 def test_a_damaged_file_is_refused(name: str, content: Any, problem: str, tmp_path: Path) -> None:
     path = tmp_path / name
     if isinstance(content, bytes):
@@ -107,16 +107,16 @@ def test_a_damaged_file_is_refused(name: str, content: Any, problem: str, tmp_pa
         make("small", path)
 
 
-@pytest.mark.parametrize(
-    ("content", "problem"),
-    [
-        (nn.Linear(2, 2), "tensors"),
-        ([torch.ones(1)], "tensors"),
-        ({"model": {}}, "tensors"),
-        # Layers would take the real parts, with a warning of torch.
-        ({"stem.0.weight": torch.ones(1) * 1j}, "must hold real numbers"),
-    ],
-)
+SOMETHING_ELSE = [
+    (nn.Linear(2, 2), "tensors"),
+    ([torch.ones(1)], "tensors"),
+    ({"model": {}}, "tensors"),
+    # Layers would take the real parts, with a warning of torch.
+    ({"stem.0.weight": torch.ones(1) * 1j}, "must hold real numbers"),
+]
+
+
+@pytest.mark.parametrize(("content", "problem"), SOMETHING_ELSE)
 def test_a_file_of_something_else_is_refused(content: object, problem: str, tmp_path: Path) -> None:
     torch.save(content, tmp_path / "a.pt")
     with pytest.raises(CheckpointError, match=problem):
@@ -144,14 +144,14 @@ def fill_cache(home: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return file
 
 
-@pytest.mark.parametrize(
-    "encoder",
-    [
-        {"name": "resnet18", "weights": "imagenet"},
-        {"name": "torchvision", "model": "resnet18", "weights": "IMAGENET1K_V1"},
-        {"name": "torchvision", "model": "resnet18", "weights": "DEFAULT"},
-    ],
-)
+DOWNLOADS = [
+    {"name": "resnet18", "weights": "imagenet"},
+    {"name": "torchvision", "model": "resnet18", "weights": "IMAGENET1K_V1"},
+    {"name": "torchvision", "model": "resnet18", "weights": "DEFAULT"},
+]
+
+
+@pytest.mark.parametrize("encoder", DOWNLOADS)
 def test_downloads_are_kept(encoder: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A trial on another node has torchvision's cache neither in its home nor in memory."""
     spec = ModelSpec.model_validate({"encoder": encoder})
@@ -169,14 +169,14 @@ def test_downloads_are_kept(encoder: Any, tmp_path: Path, monkeypatch: pytest.Mo
     torch.testing.assert_close(network.state_dict(), direct.state_dict(), rtol=0, atol=0)
 
 
-@pytest.mark.parametrize(
-    ("model", "weights", "problem"),
-    [
-        ("resnet35", None, "got 'resnet35'; did you mean 'resnet"),
-        ("googlenet", None, " with one classifier, got 'googlenet'"),
-        ("resnet34", "IMAGENET1K_V2", "for resnet34, IMAGENET1K_V1 or DEFAULT, got IMAGENET1K_V2"),
-    ],
-)
+LACKING = [
+    ("resnet35", None, "got 'resnet35'; did you mean 'resnet"),
+    ("googlenet", None, " with one classifier, got 'googlenet'"),
+    ("resnet34", "IMAGENET1K_V2", "for resnet34, IMAGENET1K_V1 or DEFAULT, got IMAGENET1K_V2"),
+]
+
+
+@pytest.mark.parametrize(("model", "weights", "problem"), LACKING)
 def test_what_torchvision_lacks_is_not_downloaded(model: str, weights: Any, problem: str) -> None:
     spec = Torchvision.Spec(model=model, weights=weights)
     assert spec.is_checked_by_building
@@ -184,13 +184,13 @@ def test_what_torchvision_lacks_is_not_downloaded(model: str, weights: Any, prob
         Torchvision(spec)
 
 
-@pytest.mark.parametrize(
-    ("model", "width"),
-    [
-        *(("swin_t", 768), ("vit_b_32", 768), ("vgg11", 4096), ("densenet121", 1024)),
-        *(("maxvit_t", 512), ("mobilenet_v3_small", 1024), ("squeezenet1_1", 512)),
-    ],
-)
+WIDTHS = [
+    *(("swin_t", 768), ("vit_b_32", 768), ("vgg11", 4096), ("densenet121", 1024)),
+    *(("maxvit_t", 512), ("mobilenet_v3_small", 1024), ("squeezenet1_1", 512)),
+]
+
+
+@pytest.mark.parametrize(("model", "width"), WIDTHS)
 def test_classifiers_of_torchvision_are_removed_and_sizes_checked(model: str, width: int) -> None:
     with torch.device("meta"):
         encoder = Torchvision(Torchvision.Spec(model=model))

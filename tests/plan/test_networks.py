@@ -163,28 +163,28 @@ SCORE = "metric 'spread': the score of 'shape' must be a number, got"
 NO_GRADIENT = r"^method 'own': a loss must have a gradient, got \['pull'\] without; compute it from"
 
 
-@pytest.mark.parametrize(
-    ("kind", "broken", "message"),
-    [
-        (Own, lambda z: None, f"{OUTPUT} NoneType$"),
-        (Own, lambda z: pull(z.mean(dim=(1, 2))), rf"{LOSS} \[2\]; average it over the batch"),
-        (Own, lambda z: pull(z.mean().item()), f"{LOSS} float; average it"),
-        (Own, lambda z: pull(z.detach().mean()), NO_GRADIENT),
-        (Own, raises, f"^method 'own' {FAILED}"),
-        (OwnEncoder, lambda h: h[:, :4].mean(dim=(2, 3)), rf"{FEATURES} \[4, 4\]; "),
-        (OwnEncoder, lambda h: None, f"{FEATURES} NoneType; "),
-        (OwnEncoder, raises, f"^encoder 'pooled' {FAILED}"),
-        (Plain, raises, f"optimizer 'plain'.* {FAILED}"),
-        (Plain, keeps, "^optimizer 'plain': its state must hold only tensors and plain values"),
-        (Falling, lambda s: None, "schedule 'falling': a share must be at least 0, got None"),
-        (Falling, lambda s: -s, "schedule 'falling': a share must be at least 0, got -99$"),
-        (Falling, raises, f"schedule 'falling'.* {FAILED}"),
-        (Shift, lambda x: x[:, :1], rf"{VIEWS} \[4, 1, 16, 16\]; return a view per row"),
-        (Spread, lambda h: h, rf"{SCORE} \[8, 32"),
-        (Spread, lambda h: None, f"{SCORE} None"),
-        (Spread, raises, f"metric 'spread' {FAILED}"),
-    ],
-)
+BROKEN = [
+    (Own, lambda z: None, f"{OUTPUT} NoneType$"),
+    (Own, lambda z: pull(z.mean(dim=(1, 2))), rf"{LOSS} \[2\]; average it over the batch"),
+    (Own, lambda z: pull(z.mean().item()), f"{LOSS} float; average it"),
+    (Own, lambda z: pull(z.detach().mean()), NO_GRADIENT),
+    (Own, raises, f"^method 'own' {FAILED}"),
+    (OwnEncoder, lambda h: h[:, :4].mean(dim=(2, 3)), rf"{FEATURES} \[4, 4\]; "),
+    (OwnEncoder, lambda h: None, f"{FEATURES} NoneType; "),
+    (OwnEncoder, raises, f"^encoder 'pooled' {FAILED}"),
+    (Plain, raises, f"optimizer 'plain'.* {FAILED}"),
+    (Plain, keeps, "^optimizer 'plain': its state must hold only tensors and plain values"),
+    (Falling, lambda s: None, "schedule 'falling': a share must be at least 0, got None"),
+    (Falling, lambda s: -s, "schedule 'falling': a share must be at least 0, got -99$"),
+    (Falling, raises, f"schedule 'falling'.* {FAILED}"),
+    (Shift, lambda x: x[:, :1], rf"{VIEWS} \[4, 1, 16, 16\]; return a view per row"),
+    (Spread, lambda h: h, rf"{SCORE} \[8, 32"),
+    (Spread, lambda h: None, f"{SCORE} None"),
+    (Spread, raises, f"metric 'spread' {FAILED}"),
+]
+
+
+@pytest.mark.parametrize(("kind", "broken", "message"), BROKEN)
 def test_a_broken_plugin_is_named_with_its_fault(
     kind: Any, broken: Any, message: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -169,16 +169,16 @@ def test_views_that_a_published_model_does_not_take_are_refused() -> None:
 SUPCON = {"name": "supcon", "task": "shape"}
 
 
-@pytest.mark.parametrize(
-    ("method", "searched", "objective", "name"),
-    [
-        ({"name": "mtcon"}, [], "head/map_at_r", None),
-        (SUPCON, ["shape"], "head/map_at_r/shape", None),
-        (SUPCON, [], "head/map_at_r", "head/map_at_r/shape or map_at_r"),
-        (SUPCON, ["shape", "colour"], "head/map_at_r/shape", "head/map_at_r/colour or map_at_r"),
-        ({"name": "csn"}, [], "head/recall_at_1/colour", "recall_at_1"),
-    ],
-)
+OF_HEADS = [
+    ({"name": "mtcon"}, [], "head/map_at_r", None),
+    (SUPCON, ["shape"], "head/map_at_r/shape", None),
+    (SUPCON, [], "head/map_at_r", "head/map_at_r/shape or map_at_r"),
+    (SUPCON, ["shape", "colour"], "head/map_at_r/shape", "head/map_at_r/colour or map_at_r"),
+    ({"name": "csn"}, [], "head/recall_at_1/colour", "recall_at_1"),
+]
+
+
+@pytest.mark.parametrize(("method", "searched", "objective", "name"), OF_HEADS)
 def test_an_objective_in_the_space_of_a_head_needs_the_head(
     method: dict[str, Any], searched: list[str], objective: str, name: str | None,
     monkeypatch: pytest.MonkeyPatch,
@@ -223,13 +223,13 @@ def test_a_batch_larger_than_the_training_split_is_refused() -> None:
     plan_on(spec_of(train=train, search=searched))  # no trial has 512
 
 
-@pytest.mark.parametrize(
-    ("resources", "message"),
-    [
-        ({"gpus": 8}, "must fit some node of here, got 1 CPUs and 8 GPUs per worker"),
-        ({"workers": 4}, "got 4 workers of 1 CPUs and 0 GPUs where at most 2 fit"),
-    ],
-)
+TOO_LARGE = [
+    ({"gpus": 8}, "must fit some node of here, got 1 CPUs and 8 GPUs per worker"),
+    ({"workers": 4}, "got 4 workers of 1 CPUs and 0 GPUs where at most 2 fit"),
+]
+
+
+@pytest.mark.parametrize(("resources", "message"), TOO_LARGE)
 def test_what_no_node_can_ever_give_is_refused(resources: dict[str, Any], message: str) -> None:
     with pytest.raises(ResourceError, match=message):
         plan_on(spec_of(resources=resources))

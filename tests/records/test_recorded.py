@@ -32,16 +32,16 @@ def test_kinds_that_only_a_plugin_knows_have_the_common_fields(spec: RunSpec) ->
     assert SweepResults("x", Path("x"), sets, plan_with(kinds=kinds), ()).labels.kinds == kinds
 
 
-@pytest.mark.parametrize(
-    ("section", "value"),
-    [
-        ("search", 5), ("search", {"space": 5}), ("tracking", {"uri": []}),
-        ("method", {"name": [1]}), ("model", {"encoder": {"x": 1}}), ("data", {"kind": 1}),
-        ("data", {"kind": "synthetic", "tasks": "shape", "held_out": []}), ("seed", "x"),
-        ("evaluate", {"probe": {"solver": "own"}}),
-        ("evaluate.probe.lr: unknown key", {"probe": {"solver": "lbfgs", "lr": 0.1}}), ("train", 5),
-    ],
-)  # fmt: skip
+DAMAGED = [
+    ("search", 5), ("search", {"space": 5}), ("tracking", {"uri": []}),
+    ("method", {"name": [1]}), ("model", {"encoder": {"x": 1}}), ("data", {"kind": 1}),
+    ("data", {"kind": "synthetic", "tasks": "shape", "held_out": []}), ("seed", "x"),
+    ("evaluate", {"probe": {"solver": "own"}}),
+    ("evaluate.probe.lr: unknown key", {"probe": {"solver": "lbfgs", "lr": 0.1}}), ("train", 5),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("section", "value"), DAMAGED)
 def test_a_damaged_field_is_named(section: str, value: Any, spec: RunSpec) -> None:
     raw = {**dump_spec(spec), section.partition(".")[0]: value}
     with pytest.raises(SpecError, match=rf"grid/spec\.yaml: {section}"):

@@ -25,10 +25,8 @@ NAMES = (
 )  # fmt: skip
 SECRETS = {name: f"{CANARY.decode()}-{number}" for number, name in enumerate(NAMES)}
 SHORT = {"train": {"epochs": 2, "batch_size": 32}, "evaluate": {"bootstrap": 20}, "tracking": {}}
-PROXIES = {
-    name: f"http://me:{CANARY.decode()}@127.0.0.1:9"
-    for name in ("HTTPS_PROXY", "ALL_PROXY", "FTP_PROXY")
-}
+PROXY = f"http://me:{CANARY.decode()}@127.0.0.1:9"
+PROXIES = dict.fromkeys(("HTTPS_PROXY", "ALL_PROXY", "FTP_PROXY"), PROXY)
 
 
 @pytest.fixture

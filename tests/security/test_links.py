@@ -57,17 +57,17 @@ AUDIT = "audit --no-mlflow"
 REPAIR = f"{AUDIT} --repair"
 
 
-@pytest.mark.parametrize(
-    ("link", "target", "command"),
-    [
-        ("lock", "token", AUDIT),
-        ("events.jsonl", "token", REPAIR),
-        ("report", "", "report"),
-        pytest.param("report/.index.html.partial", "token", "report", marks=pytest.mark.slow),
-        ("checkpoints/trial-0000", "", REPAIR),
-        ("optuna.journal", "token", "export --to optuna"),
-    ],
-)
+LINKS = [
+    ("lock", "token", AUDIT),
+    ("events.jsonl", "token", REPAIR),
+    ("report", "", "report"),
+    pytest.param("report/.index.html.partial", "token", "report", marks=pytest.mark.slow),
+    ("checkpoints/trial-0000", "", REPAIR),
+    ("optuna.journal", "token", "export --to optuna"),
+]
+
+
+@pytest.mark.parametrize(("link", "target", "command"), LINKS)
 def test_a_command_writes_and_shows_nothing_through_a_link(
     folder: Path, home: Path, link: str, target: str, command: str
 ) -> None:

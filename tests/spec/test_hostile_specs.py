@@ -77,14 +77,14 @@ def test_plan_answers_soon(case: str, tmp_path: Path) -> None:
 GRID = {"epochs": 1, "sampler": "grid", "space": {LR: grid(30), TEMPERATURE: grid(30)}}
 
 
-@pytest.mark.parametrize(
-    ("systems", "tune", "expected"),
-    [
-        (100, {"epochs": 1, "space": {LR: grid(101)}}, "at most 10,000 values, .* got 10,100"),
-        (20, GRID, "at most 10,000 configurations over all systems, got 18,000"),
-        (20, {"epochs": 1, "space": {LR: grid(500)}}, None),
-    ],
-)
+COMPARISONS = [
+    (100, {"epochs": 1, "space": {LR: grid(101)}}, "at most 10,000 values, .* got 10,100"),
+    (20, GRID, "at most 10,000 configurations over all systems, got 18,000"),
+    (20, {"epochs": 1, "space": {LR: grid(500)}}, None),
+]
+
+
+@pytest.mark.parametrize(("systems", "tune", "expected"), COMPARISONS)
 def test_a_comparison_is_read_soon(systems: int, tune: Any, expected: Any, tmp_path: Path) -> None:
     path = tmp_path / "comparison.yaml"
     each = {f"system {i}": {"method": "mtcon"} for i in range(systems)}

@@ -133,15 +133,15 @@ def test_overrides_are_yaml_values_at_paths(tmp_path: Path) -> None:
             load(tmp_path, text, override)
 
 
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("name: [", "not valid YAML"),
-        ("name: a\ndata:\n \tkind: x", "indent line 3 with spaces in place of tabs"),
-        ("- a", "must hold a mapping of sections, got list"),
-        ("# " + "x" * 1_100_000, "a readable YAML file: .* at most 1,000,000 are read"),
-    ],
-)
+NO_SPECS = [
+    ("name: [", "not valid YAML"),
+    ("name: a\ndata:\n \tkind: x", "indent line 3 with spaces in place of tabs"),
+    ("- a", "must hold a mapping of sections, got list"),
+    ("# " + "x" * 1_100_000, "a readable YAML file: .* at most 1,000,000 are read"),
+]
+
+
+@pytest.mark.parametrize(("text", "message"), NO_SPECS)
 def test_a_file_that_is_no_spec_is_refused(tmp_path: Path, text: str, message: str) -> None:
     with pytest.raises(SpecError, match=message):
         load(tmp_path, text)

@@ -92,34 +92,34 @@ PREDICTIONS, LAST = "checkpoints/trial-0000/predictions.npz", "checkpoints/trial
 SELECTS = "the event log ends at epoch {0} and selects epoch {0}"
 
 
-@pytest.mark.parametrize(
-    ("damage", "where", "problem"),
-    [
-        (lambda folder: without(folder, FIRST), LOG, "trial-0000: its events are"),
-        (cut_into_ended_trial, NETWORK, f"of epoch 3 with 0.0300; {SELECTS.format(2)}"),
-        (foreign, NETWORK, "is no checkpoint of mtcon-ray: float() argument"),
-        (lambda folder: (folder / NETWORK).unlink(), NETWORK, "the network is lost"),
-        (lambda folder: flipped(folder / NETWORK), NETWORK, "is not a whole file"),
-        (of_another_trial, NETWORK, "train.lr was 0.2, is 0.1"),
-        (of_another_epoch, NETWORK, f"of epoch 2 with 0.0200; {SELECTS.format(3)}"),
-        (lambda folder: flipped(folder / PREDICTIONS), PREDICTIONS, "cannot be read"),
-        (changed_images, "store/abc", "images.npy has changed"),
-        (lambda folder: (folder / LAST).write_bytes(b"PK"), str(Path(LAST).parent), "not a whole"),
-    ],
-)
+DAMAGE = [
+    (lambda folder: without(folder, FIRST), LOG, "trial-0000: its events are"),
+    (cut_into_ended_trial, NETWORK, f"of epoch 3 with 0.0300; {SELECTS.format(2)}"),
+    (foreign, NETWORK, "is no checkpoint of mtcon-ray: float() argument"),
+    (lambda folder: (folder / NETWORK).unlink(), NETWORK, "the network is lost"),
+    (lambda folder: flipped(folder / NETWORK), NETWORK, "is not a whole file"),
+    (of_another_trial, NETWORK, "train.lr was 0.2, is 0.1"),
+    (of_another_epoch, NETWORK, f"of epoch 2 with 0.0200; {SELECTS.format(3)}"),
+    (lambda folder: flipped(folder / PREDICTIONS), PREDICTIONS, "cannot be read"),
+    (changed_images, "store/abc", "images.npy has changed"),
+    (lambda folder: (folder / LAST).write_bytes(b"PK"), str(Path(LAST).parent), "not a whole"),
+]
+
+
+@pytest.mark.parametrize(("damage", "where", "problem"), DAMAGE)
 def test_each_damage(folder: Path, damage: Callable[[Path], Any], where: str, problem: str) -> None:
     damage(folder)
     [finding] = [f for f in found(folder) if f.where == where and problem in f.problem]
     assert finding.repair is None
 
 
-@pytest.mark.parametrize(
-    ("damage", "told"),
-    [
-        (lambda folder: without(folder, FIRST, '"start"'), "0000 does not begin with a start"),
-        (lambda folder: replaced(folder, '"mtcon.epochs"', '"x"'), "start that has its epochs"),
-    ],
-)
+UNREADABLE = [
+    (lambda folder: without(folder, FIRST, '"start"'), "0000 does not begin with a start"),
+    (lambda folder: replaced(folder, '"mtcon.epochs"', '"x"'), "start that has its epochs"),
+]
+
+
+@pytest.mark.parametrize(("damage", "told"), UNREADABLE)
 def test_an_unreadable_log_is_told(folder: Path, damage: Callable[[Path], Any], told: str) -> None:
     damage(folder)
     with pytest.raises(SweepError, match=told):

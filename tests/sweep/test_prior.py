@@ -89,17 +89,17 @@ BOTH: dict[str, Any] = {"tasks": ("shape", "colour")}
 WEIGHTED = {**BOTH, "objective": {"shape": 2, "colour": 1}}
 
 
-@pytest.mark.parametrize(
-    ("then", "now", "expected"),
-    [
-        (None, {}, r"'old' under .*; did you mean 'older'\?"),
-        ({"tasks": ("colour",)}, {}, r"same objective, accuracy over \['shape'\], got 'old' with"),
-        (BOTH, WEIGHTED, "same objective, weighted mean: 67% shape, 33% colour over"),
-        ({}, {"objective": "knn"}, r"same objective, knn over \['shape'\], got 'old' with"),
-        ({"objective": "knn"}, {"objective": "head/map_at_r"}, "head/map_at_r over .* with knn"),
-        ({"value": 1.5}, {}, "a finished trial that has a searched field inside search.space, got"),
-    ],
-)
+REFUSED = [
+    (None, {}, r"'old' under .*; did you mean 'older'\?"),
+    ({"tasks": ("colour",)}, {}, r"same objective, accuracy over \['shape'\], got 'old' with"),
+    (BOTH, WEIGHTED, "same objective, weighted mean: 67% shape, 33% colour over"),
+    ({}, {"objective": "knn"}, r"same objective, knn over \['shape'\], got 'old' with"),
+    ({"objective": "knn"}, {"objective": "head/map_at_r"}, "head/map_at_r over .* with knn"),
+    ({"value": 1.5}, {}, "a finished trial that has a searched field inside search.space, got"),
+]
+
+
+@pytest.mark.parametrize(("then", "now", "expected"), REFUSED)
 def test_what_cannot_start_is_refused(tmp_path: Path, then: Any, now: Any, expected: str) -> None:
     changes = {"space": {TEMPERATURE: {"uniform": [0.1, 2]}}, "value": 0.5, **(then or {})}
     value = changes.pop("value")

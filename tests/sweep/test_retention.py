@@ -45,22 +45,22 @@ FAILED = trial(1, 0.2, Status.FAILED, configuration=0)
 BEST = [trial(number, 0.90, configuration=1) for number in (2, 3, 4)]
 
 
-@pytest.mark.parametrize(
-    ("repeats", "trials", "keep", "winner", "expected"),
-    [
-        (1, ALL, 7, 1, []),
-        (1, ALL, 3, 1, [3, 6]),
-        (1, ALL, 1, 1, [2, 0, 3, 6]),
-        (2, [*SEEDS, OTHER[0]], 1, 1, [0]),
-        (2, [*SEEDS, *OTHER], 1, 1, [0, 3]),
-        # As long as the second seed of the better mean is missing, its first one is kept.
-        (2, [*OTHER, SEEDS[0]], 1, 2, [3]),
-        # A failed seed may be tried again, and change the winner.
-        (2, [trial(0, 0.74, configuration=0), FAILED, *OTHER], 1, 2, [3, 1]),
-        # Of the seeds that have ended the best one is kept.
-        (3, [SEEDS[0], trial(1, 0.8, configuration=0), *BEST], 1, 2, [3, 4, 0]),
-    ],
-)
+REMOVABLE = [
+    (1, ALL, 7, 1, []),
+    (1, ALL, 3, 1, [3, 6]),
+    (1, ALL, 1, 1, [2, 0, 3, 6]),
+    (2, [*SEEDS, OTHER[0]], 1, 1, [0]),
+    (2, [*SEEDS, *OTHER], 1, 1, [0, 3]),
+    # As long as the second seed of the better mean is missing, its first one is kept.
+    (2, [*OTHER, SEEDS[0]], 1, 2, [3]),
+    # A failed seed may be tried again, and change the winner.
+    (2, [trial(0, 0.74, configuration=0), FAILED, *OTHER], 1, 2, [3, 1]),
+    # Of the seeds that have ended the best one is kept.
+    (3, [SEEDS[0], trial(1, 0.8, configuration=0), *BEST], 1, 2, [3, 4, 0]),
+]
+
+
+@pytest.mark.parametrize(("repeats", "trials", "keep", "winner", "expected"), REMOVABLE)
 def test_only_ended_trials_that_cannot_win_are_removable(
     repeats: int, trials: list[TrialResult], keep: int, winner: int, expected: list[int]
 ) -> None:

@@ -20,11 +20,8 @@ pytestmark = pytest.mark.soak
 ROUNDS = int(os.environ.get("MTCON_RAY_ROUNDS", "2"))
 URL = "s3://photos/lab"
 TRAIN = {"epochs": 12, "batch_size": 32, "warmup_epochs": 1, "checkpoint_seconds": 0.3}
-STORED: dict[str, Any] = {
-    "train": TRAIN,
-    "tracking": {"offline": True, "checkpoints": "all"},
-    "storage": {"root": URL},
-}
+TRACKING = {"offline": True, "checkpoints": "all"}
+STORED: dict[str, Any] = {"train": TRAIN, "tracking": TRACKING, "storage": {"root": URL}}
 
 
 def driver(home: Path, *words: str) -> subprocess.Popen[str]:

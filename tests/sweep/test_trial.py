@@ -137,14 +137,14 @@ def test_epochs_are_sent_once_per_second(tmp_path: Path, monkeypatch: pytest.Mon
     assert epochs_in([only]) == [[1, 2]], "no epoch before an error is lost"
 
 
-@pytest.mark.parametrize(
-    ("error", "halt"),
-    [
-        (errors.StorageError("cannot write last.pt"), "cannot write last.pt"),
-        (errors.DataError("the images have changed"), "the images have changed"),
-        (FULL, r"cannot write /x/images.npy: No space left on device; free disk"),
-    ],
-)
+HALTS = [
+    (errors.StorageError("cannot write last.pt"), "cannot write last.pt"),
+    (errors.DataError("the images have changed"), "the images have changed"),
+    (FULL, r"cannot write /x/images.npy: No space left on device; free disk"),
+]
+
+
+@pytest.mark.parametrize(("error", "halt"), HALTS)
 def test_what_each_trial_meets_halts_the_sweep(tmp_path: Path, error: Exception, halt: str) -> None:
     """The trial stays open, so that a resume continues it."""
     (only,) = results_of(assignment(tmp_path), Mock(side_effect=error))
@@ -158,16 +158,16 @@ def test_a_spec_that_the_node_refuses_fails_the_trial() -> None:
     assert end["reason"].startswith("Spec: train.precision")
 
 
-@pytest.mark.parametrize(
-    ("error", "ranks"),
-    [
-        # The process may be unusable, or neighbours fill the GPU.
-        (KeyError("x"), ALONE),
-        (errors.MemoryTakenError("others use it"), ALONE),
-        # The other ranks wait in a collective operation.
-        (errors.DivergedError("the loss must be finite"), Ranks(1, 2)),
-    ],
-)
+FATAL = [
+    # The process may be unusable, or neighbours fill the GPU.
+    (KeyError("x"), ALONE),
+    (errors.MemoryTakenError("others use it"), ALONE),
+    # The other ranks wait in a collective operation.
+    (errors.DivergedError("the loss must be finite"), Ranks(1, 2)),
+]
+
+
+@pytest.mark.parametrize(("error", "ranks"), FATAL)
 def test_fatal_errors_go_to_the_driver(error: Exception, ranks: Ranks, tmp_path: Path) -> None:
     with pytest.raises(type(error)):
         list(results_of(assignment(tmp_path), Mock(side_effect=error), ranks=ranks))

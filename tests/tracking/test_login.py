@@ -29,21 +29,21 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-@pytest.mark.parametrize(
-    ("uri", "own", "trusted", "reason"),
-    [
-        (SERVER, SERVER, "", None), (f"{SERVER}:443/path", f"{SERVER.upper()}/other", "", None),
-        (SERVER, "", "", "names that address"),
-        (SERVER, f"{SERVER}:8443", "", "names that address"),
-        (SERVER, SERVER.replace("https", "http"), "", "names that address"),
-        (SERVER, f"{SERVER}.evil.com", "", "names that address"),
-        (SERVER, "", f"{LOOPBACK} {SERVER}", None), (LOOPBACK, LOOPBACK, "", None),
-        (LOOPBACK, "http://127.0.0.1:5001", "", "names that address"),
-        ("http://[::1]:5000", "http://[::1]:5000", "", None),
-        (PLAIN, PLAIN, "", "plain HTTP sends it in clear text"), (PLAIN, PLAIN, PLAIN, None),
-        ("sqlite:////r/mlflow.db", "", "", None), ("databricks://profile", "", "", None),
-    ],
-)  # fmt: skip
+ADDRESSES = [
+    (SERVER, SERVER, "", None), (f"{SERVER}:443/path", f"{SERVER.upper()}/other", "", None),
+    (SERVER, "", "", "names that address"),
+    (SERVER, f"{SERVER}:8443", "", "names that address"),
+    (SERVER, SERVER.replace("https", "http"), "", "names that address"),
+    (SERVER, f"{SERVER}.evil.com", "", "names that address"),
+    (SERVER, "", f"{LOOPBACK} {SERVER}", None), (LOOPBACK, LOOPBACK, "", None),
+    (LOOPBACK, "http://127.0.0.1:5001", "", "names that address"),
+    ("http://[::1]:5000", "http://[::1]:5000", "", None),
+    (PLAIN, PLAIN, "", "plain HTTP sends it in clear text"), (PLAIN, PLAIN, PLAIN, None),
+    ("sqlite:////r/mlflow.db", "", "", None), ("databricks://profile", "", "", None),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("uri", "own", "trusted", "reason"), ADDRESSES)
 def test_a_login_goes_to_addresses_of_the_user(
     monkeypatch: pytest.MonkeyPatch, uri: str, own: str, trusted: str, reason: str | None
 ) -> None:
@@ -63,16 +63,16 @@ def test_a_login_goes_to_addresses_of_the_user(
             connect(uri)
 
 
-@pytest.mark.parametrize(
-    "uri",
-    [
-        *("https://TOKEN@host", "https://me:@host", "http://good\\@bad", "postgresql://u:p/w@h/d"),
-        *("https://me:a/b@host", "https://me:a@b@host", "https://host?access=1&token=x"),
-        *(f"https://h/?a=b&{key}=x" for key in ("api_key", "access_key", "sas", "%74oken")),
-        *(f"postgresql://h/d?user=me&{key}=x" for key in ("password", "passfile", "key")),
-        "mssql+pyodbc:///?odbc_connect=DRIVER%3Dx%3BPWD%3Dy",
-    ],
-)
+WITH_LOGIN = [
+    *("https://TOKEN@host", "https://me:@host", "http://good\\@bad", "postgresql://u:p/w@h/d"),
+    *("https://me:a/b@host", "https://me:a@b@host", "https://host?access=1&token=x"),
+    *(f"https://h/?a=b&{key}=x" for key in ("api_key", "access_key", "sas", "%74oken")),
+    *(f"postgresql://h/d?user=me&{key}=x" for key in ("password", "passfile", "key")),
+    "mssql+pyodbc:///?odbc_connect=DRIVER%3Dx%3BPWD%3Dy",
+]
+
+
+@pytest.mark.parametrize("uri", WITH_LOGIN)
 def test_a_spec_holds_no_login_and_may_name_any_place(uri: str) -> None:
     with pytest.raises(ValidationError, match=r"tracking\.uri must hold no password and no token"):
         TrackingSpec(uri=uri)
@@ -90,15 +90,15 @@ def test_each_variable_with_a_login_counts(monkeypatch: pytest.MonkeyPatch, vari
         login.check_login(LOOPBACK)
 
 
-@pytest.mark.parametrize(
-    ("file", "text", "counts"),
-    [
-        (".mlflow/credentials", "[mlflow]\nmlflow_tracking_password = s3cret\n", True),
-        (".netrc", "machine 127.0.0.1 login me password s3cret\n", True),
-        (".netrc", "default login me password s3cret\n", True),
-        (".netrc", "machine other login me password s3cret\n", False),
-    ],
-)
+LOGIN_FILES = [
+    (".mlflow/credentials", "[mlflow]\nmlflow_tracking_password = s3cret\n", True),
+    (".netrc", "machine 127.0.0.1 login me password s3cret\n", True),
+    (".netrc", "default login me password s3cret\n", True),
+    (".netrc", "machine other login me password s3cret\n", False),
+]
+
+
+@pytest.mark.parametrize(("file", "text", "counts"), LOGIN_FILES)
 def test_each_file_with_a_login_counts(home: Path, file: str, text: str, counts: bool) -> None:
     (home / file).parent.mkdir(exist_ok=True)
     (home / file).write_text(text)
@@ -108,14 +108,14 @@ def test_each_file_with_a_login_counts(home: Path, file: str, text: str, counts:
         login.check_login(LOOPBACK)
 
 
-@pytest.mark.parametrize(
-    "uri",
-    [
-        *("postgresql://me@evil/d", "postgresql://db#?host=evil", "postgresql://db:1/@evil/d"),
-        *("postgresql://db/d?service=prod", "mysql+pymysql://db/d?read_default_file=~/.my.cnf"),
-        *("mssql+pyodbc://?odbc_connect=x", "postgresql://a,b/d?x=1,2&y='"),
-    ],
-)
+DATABASES = [
+    *("postgresql://me@evil/d", "postgresql://db#?host=evil", "postgresql://db:1/@evil/d"),
+    *("postgresql://db/d?service=prod", "mysql+pymysql://db/d?read_default_file=~/.my.cnf"),
+    *("mssql+pyodbc://?odbc_connect=x", "postgresql://a,b/d?x=1,2&y='"),
+]
+
+
+@pytest.mark.parametrize("uri", DATABASES)
 def test_databases_of_others_need_consent(monkeypatch: pytest.MonkeyPatch, uri: str) -> None:
     """Also without a login: its driver may find one anywhere."""
     monkeypatch.setenv(login.URI_VARIABLE, "postgresql://db/d")
@@ -145,20 +145,20 @@ def test_a_malformed_address_is_named(monkeypatch: pytest.MonkeyPatch, malformed
         assert "s3cret" not in str(refused.value)
 
 
-@pytest.mark.parametrize(
-    ("location", "uri", "is_refused"),
-    [
-        ("https://evil/a", SERVER, True), (f"{SERVER}/a", "sqlite:////r/mlflow.db", False),
-        ("mlflow-artifacts:/a", "http://evil", False), ("mlflow-artifacts://evil/a", SERVER, True),
-        ("file:///home/me", "sqlite:////r/mlflow.db", True), ("file:///home/me", SERVER, False),
-        ("s3://bucket/a", "http://evil", True), ("s3://bucket/a", "databricks", False),
-        ("file:///r/mlartifacts/1/artifacts", "sqlite:////r/mlflow.db", False),
-        ("/r/mlartifacts/1/artifacts", "http://evil", False),
-        ("file:///r/mlartifacts/../.ssh", "http://evil", True),
-        ("/r/mlartifacts?/../../home/me", "http://evil", True),
-        ("mlartifacts/1", "http://evil", True), ("", "http://evil", True),
-    ],
-)  # fmt: skip
+PLACES = [
+    ("https://evil/a", SERVER, True), (f"{SERVER}/a", "sqlite:////r/mlflow.db", False),
+    ("mlflow-artifacts:/a", "http://evil", False), ("mlflow-artifacts://evil/a", SERVER, True),
+    ("file:///home/me", "sqlite:////r/mlflow.db", True), ("file:///home/me", SERVER, False),
+    ("s3://bucket/a", "http://evil", True), ("s3://bucket/a", "databricks", False),
+    ("file:///r/mlartifacts/1/artifacts", "sqlite:////r/mlflow.db", False),
+    ("/r/mlartifacts/1/artifacts", "http://evil", False),
+    ("file:///r/mlartifacts/../.ssh", "http://evil", True),
+    ("/r/mlartifacts?/../../home/me", "http://evil", True),
+    ("mlartifacts/1", "http://evil", True), ("", "http://evil", True),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("location", "uri", "is_refused"), PLACES)
 def test_files_of_runs_go_where_the_user_chose(
     monkeypatch: pytest.MonkeyPatch, location: str, uri: str, is_refused: bool
 ) -> None:

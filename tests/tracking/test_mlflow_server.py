@@ -41,30 +41,30 @@ def test_relative_places_and_files_are_refused(uri: str, monkeypatch: pytest.Mon
         server.tracking_uri(None, ROOT)
 
 
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ("http://u:s3cret@h:5000/x", "http://u:***@h:5000/x"),
-        ("see http://u:s3/c@ret@h now", "see http://u:***@h now"),
-        ("https://s3cret@h/", "https://***@h/"),
-        ("postgresql://u@h/db", "postgresql://u@h/db"),
-        ("postgresql://h/d?user=a&password=s3cret&x=1", "postgresql://h/d?user=a&password=***&x=1"),
-        ("x --token s3cret --api-key='s3 cret' -q", "x --token *** --api-key=*** -q"),
-        ("AWS_ACCESS_KEY_ID=AKIA1", "AWS_ACCESS_KEY_ID=***"),
-        ("password authentication failed", "password authentication failed"),
-        ("value: 'Bearer one\ntwo'", "value: 'Bearer ***'"),
-        ("Authorization: Bearer one, two", "Authorization: Bearer *** two"),
-        ("'Basic dXNlcjpwYXNz' Basic words", "'Basic ***' Basic words"),
-        ("Authorization: Basic dXNlcjpwYXNz", "Authorization: Basic ***"),
-        ("Authorization: s3cret", "Authorization: ***"),
-        ('{"token": "s3 cret", "lr": 0.1}', '{"token": ***, "lr": 0.1}'),
-        ("{'password': 's3cret', 'api_key':'s3'}", "{'password': ***, 'api_key':***}"),
-        ("WANDB_API_KEY = s3cret", "WANDB_API_KEY = ***"),
-        ("KEY = s3cret", "KEY = ***"),
-        ("primary key = 3", "primary key = 3"),
-        ("--set x=token=s3cret", "--set x=token=***"),
-    ],
-)
+TEXTS = [
+    ("http://u:s3cret@h:5000/x", "http://u:***@h:5000/x"),
+    ("see http://u:s3/c@ret@h now", "see http://u:***@h now"),
+    ("https://s3cret@h/", "https://***@h/"),
+    ("postgresql://u@h/db", "postgresql://u@h/db"),
+    ("postgresql://h/d?user=a&password=s3cret&x=1", "postgresql://h/d?user=a&password=***&x=1"),
+    ("x --token s3cret --api-key='s3 cret' -q", "x --token *** --api-key=*** -q"),
+    ("AWS_ACCESS_KEY_ID=AKIA1", "AWS_ACCESS_KEY_ID=***"),
+    ("password authentication failed", "password authentication failed"),
+    ("value: 'Bearer one\ntwo'", "value: 'Bearer ***'"),
+    ("Authorization: Bearer one, two", "Authorization: Bearer *** two"),
+    ("'Basic dXNlcjpwYXNz' Basic words", "'Basic ***' Basic words"),
+    ("Authorization: Basic dXNlcjpwYXNz", "Authorization: Basic ***"),
+    ("Authorization: s3cret", "Authorization: ***"),
+    ('{"token": "s3 cret", "lr": 0.1}', '{"token": ***, "lr": 0.1}'),
+    ("{'password': 's3cret', 'api_key':'s3'}", "{'password': ***, 'api_key':***}"),
+    ("WANDB_API_KEY = s3cret", "WANDB_API_KEY = ***"),
+    ("KEY = s3cret", "KEY = ***"),
+    ("primary key = 3", "primary key = 3"),
+    ("--set x=token=s3cret", "--set x=token=***"),
+]
+
+
+@pytest.mark.parametrize(("text", "expected"), TEXTS)
 def test_masked(text: str, expected: str) -> None:
     assert masked(text) == expected
 
@@ -79,14 +79,14 @@ def test_masking_takes_time_in_proportion_to_the_text(part: str) -> None:
     assert time.process_time() - begin < 5
 
 
-@pytest.mark.parametrize(
-    ("name", "database"),
-    [
-        ("plain", "sqlite:////r/plain/mlflow.db"),
-        ("é a@b:c", "sqlite:////r/é a@b:c/mlflow.db"),
-        ("q?x#1%41", "sqlite+pysqlite:////r/q%3Fx%231%2541/mlflow.db"),
-    ],
-)
+NAMES = [
+    ("plain", "sqlite:////r/plain/mlflow.db"),
+    ("é a@b:c", "sqlite:////r/é a@b:c/mlflow.db"),
+    ("q?x#1%41", "sqlite+pysqlite:////r/q%3Fx%231%2541/mlflow.db"),
+]
+
+
+@pytest.mark.parametrize(("name", "database"), NAMES)
 def test_only_characters_of_a_uri_are_quoted(name: str, database: str) -> None:
     root = Path("/r") / name
     assert server.own_database(root) == server.tracking_uri(None, root) == database
@@ -96,17 +96,17 @@ def test_only_characters_of_a_uri_are_quoted(name: str, database: str) -> None:
     assert shlex.split(server.sync_command(root / "sweeps" / "shoes-1").strip("`"))[1:] == words
 
 
-@pytest.mark.parametrize(
-    ("uri", "location", "is_stray"),
-    [
-        (server.own_database(ROOT), f"file://{ROOT}/mlartifacts", False),
-        (server.own_database(ROOT), "file:///data/old/mlartifacts", True),
-        (server.own_database(ROOT), "/data/old/mlartifacts", True),
-        (server.own_database(ROOT), "file:///chosen/by/a/stranger", True),
-        ("postgresql://h/db", "file:///tmp/mlartifacts", False),
-        ("postgresql://h/db", "s3://bucket/mlartifacts", False),
-    ],
-)
+EXPERIMENTS = [
+    (server.own_database(ROOT), f"file://{ROOT}/mlartifacts", False),
+    (server.own_database(ROOT), "file:///data/old/mlartifacts", True),
+    (server.own_database(ROOT), "/data/old/mlartifacts", True),
+    (server.own_database(ROOT), "file:///chosen/by/a/stranger", True),
+    ("postgresql://h/db", "file:///tmp/mlartifacts", False),
+    ("postgresql://h/db", "s3://bucket/mlartifacts", False),
+]
+
+
+@pytest.mark.parametrize(("uri", "location", "is_stray"), EXPERIMENTS)
 def test_the_place_of_an_experiment(
     monkeypatch: pytest.MonkeyPatch, uri: str, location: str, is_stray: bool
 ) -> None:

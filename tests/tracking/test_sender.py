@@ -70,14 +70,14 @@ def test_what_waits_is_written_in_few_calls(sweep: Sweep, monkeypatch: pytest.Mo
     assert sweep.steps("trial-0000", "m99") == list(range(1, 10))
 
 
-@pytest.mark.parametrize(
-    ("status", "tags"),
-    [
-        ("KILLED", {"mtcon.pruned": "true"}),
-        ("KILLED", {"mtcon.interrupted": "true"}),
-        ("FAILED", {"mtcon.reason": "gradient norm nan at step 7\n" + "x" * 10_000}),
-    ],
-)
+ENDS = [
+    ("KILLED", {"mtcon.pruned": "true"}),
+    ("KILLED", {"mtcon.interrupted": "true"}),
+    ("FAILED", {"mtcon.reason": "gradient norm nan at step 7\n" + "x" * 10_000}),
+]
+
+
+@pytest.mark.parametrize(("status", "tags"), ENDS)
 def test_statuses_are_true_until_a_reopen(sweep: Sweep, status: str, tags: dict[str, str]) -> None:
     trial = sweep.begin_both(1)
     trial.append(Ended(status=status, tags=tags))

@@ -45,19 +45,19 @@ def test_images_that_were_read_ahead_are_those_of_the_rows() -> None:
         assert feed(np.array(asked), later=np.array(later)).tolist() == IMAGES[asked].tolist()
 
 
-@pytest.mark.parametrize(
-    ("free", "left", "share", "streams"),
-    [
-        (3999, 0, 1, True),
-        (4000, 0, 1, False),
-        # The allocator has reserved 500 bytes, of which 100 are used.
-        (3599, 500, 1, True),
-        (3600, 500, 1, False),
-        # Of a GPU of 20,000 bytes at most the training's share counts, even if more is free.
-        (15000, 0, 0.1999, True),
-        (15000, 0, 0.2, False),
-    ],
-)
+STREAMED = [
+    (3999, 0, 1, True),
+    (4000, 0, 1, False),
+    # The allocator has reserved 500 bytes, of which 100 are used.
+    (3599, 500, 1, True),
+    (3600, 500, 1, False),
+    # Of a GPU of 20,000 bytes at most the training's share counts, even if more is free.
+    (15000, 0, 0.1999, True),
+    (15000, 0, 0.2, False),
+]
+
+
+@pytest.mark.parametrize(("free", "left", "share", "streams"), STREAMED)
 def test_images_stream_where_a_gpu_lacks_room_for_them(
     free: int, left: int, share: float, streams: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -96,15 +96,15 @@ CUBLAS = ("CUBLAS_STATUS_ALLOC_FAILED", "CUBLAS_STATUS_NOT_INITIALIZED")
 STATUSES = (*CUBLAS, "CUDNN_STATUS_ALLOC_FAILED")
 
 
-@pytest.mark.parametrize(
-    "error",
-    [
-        torch.OutOfMemoryError("tried 2 GiB. GPU 0 has 1 GiB free"),
-        torch.AcceleratorError("CUDA error: out of memory (tried 2 GiB). Compile with", 2),
-        *(RuntimeError(f"CUDA error: {status}, tried 2 GiB. When calling") for status in STATUSES),
-        RuntimeError("FIND was unable to find an engine, tried 2 GiB"),
-    ],
-)
+OUT_OF_MEMORY = [
+    torch.OutOfMemoryError("tried 2 GiB. GPU 0 has 1 GiB free"),
+    torch.AcceleratorError("CUDA error: out of memory (tried 2 GiB). Compile with", 2),
+    *(RuntimeError(f"CUDA error: {status}, tried 2 GiB. When calling") for status in STATUSES),
+    RuntimeError("FIND was unable to find an engine, tried 2 GiB"),
+]
+
+
+@pytest.mark.parametrize("error", OUT_OF_MEMORY)
 def test_out_of_memory_is_a_trial_error_with_a_way_out(error: RuntimeError) -> None:
     """The first sentence of the original error is kept."""
     told = r"batch 64 does not fit.*tried 2 GiB\)?; lower it"
@@ -121,17 +121,17 @@ def test_memory_of_the_machine_may_be_too_small_too() -> None:
 GIGABYTE = 2**30
 
 
-@pytest.mark.parametrize(
-    ("share", "reserved", "free", "expected"),
-    [
-        # A quarter of 80 GiB is 20.
-        (0.25, 17, 3, OutOfMemoryError),
-        (0.25, 17, 2, MemoryTakenError),
-        (0.25, 20, 0, OutOfMemoryError),
-        # A trial that has the GPU alone has no neighbours that will end.
-        (1.0, 17, 2, OutOfMemoryError),
-    ],
-)
+TAKEN = [
+    # A quarter of 80 GiB is 20.
+    (0.25, 17, 3, OutOfMemoryError),
+    (0.25, 17, 2, MemoryTakenError),
+    (0.25, 20, 0, OutOfMemoryError),
+    # A trial that has the GPU alone has no neighbours that will end.
+    (1.0, 17, 2, OutOfMemoryError),
+]
+
+
+@pytest.mark.parametrize(("share", "reserved", "free", "expected"), TAKEN)
 def test_memory_that_neighbours_took_says_nothing_about_the_configuration(
     share: float, reserved: int, free: int, expected: type[Exception],
     monkeypatch: pytest.MonkeyPatch,

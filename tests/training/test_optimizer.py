@@ -25,22 +25,22 @@ def rates(spec: TrainSpec, steps_per_epoch: int) -> list[float]:
     return [optimizers.lr_at(step, spec, steps_per_epoch=steps_per_epoch) for step in steps]
 
 
-@pytest.mark.parametrize(
-    ("fields", "steps_per_epoch", "expected"),
-    [
-        # Three warm-up steps at 1/4, 2/4 and 3/4 of the peak, the peak, then half a cosine.
-        (COSINE, 1, [0.1, 0.2, 0.3, 0.4, 0.4 * (0.1 + 0.9 * 0.853553), 0.22, 0.4 * 0.231802, 0.04]),
-        # A single step has the peak rate, not the cosine's end.
-        ({"epochs": 1, "warmup_epochs": 0, "lr": 0.3}, 1, [0.3]),
-        # The cosine has length zero.
-        ({"epochs": 1, "warmup_epochs": 0.75, "lr": 1.0}, 4, [0.25, 0.5, 0.75, 1.0]),
-        # After one and a half steps of warm-up the cosine starts half a step later.
-        ({"epochs": 1, "warmup_epochs": 0.375, "lr": 1.0, "lr_final": 0}, 4, [0.4, 0.8, 0.75, 0.0]),
-        ({**EXPONENTIAL, "lr": 0.8, "lr_final": 0.25}, 1, [0.8, 0.4, 0.2]),
-        # Steps are counted from the end of warm-up.
-        ({"epochs": 5, "lr": 1.0, "lr_schedule": STEPS}, 1, [0.5, 1, 1, 0.1, 0.1]),
-    ],
-)
+SCHEDULES = [
+    # Three warm-up steps at 1/4, 2/4 and 3/4 of the peak, the peak, then half a cosine.
+    (COSINE, 1, [0.1, 0.2, 0.3, 0.4, 0.4 * (0.1 + 0.9 * 0.853553), 0.22, 0.4 * 0.231802, 0.04]),
+    # A single step has the peak rate, not the cosine's end.
+    ({"epochs": 1, "warmup_epochs": 0, "lr": 0.3}, 1, [0.3]),
+    # The cosine has length zero.
+    ({"epochs": 1, "warmup_epochs": 0.75, "lr": 1.0}, 4, [0.25, 0.5, 0.75, 1.0]),
+    # After one and a half steps of warm-up the cosine starts half a step later.
+    ({"epochs": 1, "warmup_epochs": 0.375, "lr": 1.0, "lr_final": 0}, 4, [0.4, 0.8, 0.75, 0.0]),
+    ({**EXPONENTIAL, "lr": 0.8, "lr_final": 0.25}, 1, [0.8, 0.4, 0.2]),
+    # Steps are counted from the end of warm-up.
+    ({"epochs": 5, "lr": 1.0, "lr_schedule": STEPS}, 1, [0.5, 1, 1, 0.1, 0.1]),
+]
+
+
+@pytest.mark.parametrize(("fields", "steps_per_epoch", "expected"), SCHEDULES)
 def test_warmup_is_a_line_and_a_schedule_ends_at_its_share(
     fields: dict[str, Any], steps_per_epoch: int, expected: list[float]
 ) -> None:
@@ -78,15 +78,15 @@ def test_further_schedules_have_the_rates_of_torch(epochs: int) -> None:
         assert rates(spec, 3) == pytest.approx(expected, rel=1e-9)
 
 
-@pytest.mark.parametrize(
-    ("train", "expected"),
-    [
-        ({"optimizer": {"name": "sgd", "nesterov": True}}, {"nesterov": True, "momentum": 0.9}),
-        ({"optimizer": "sgd", "momentum": 0}, {"nesterov": False, "momentum": 0}),
-        ({"optimizer": {"name": "adam", "beta2": 0.9}}, {"betas": (0.9, 0.9), "eps": 1e-8}),
-        ({"optimizer": {"name": "adamw", "eps": 1e-3}}, {"betas": (0.9, 0.999), "eps": 1e-3}),
-    ],
-)
+OWN_FIELDS = [
+    ({"optimizer": {"name": "sgd", "nesterov": True}}, {"nesterov": True, "momentum": 0.9}),
+    ({"optimizer": "sgd", "momentum": 0}, {"nesterov": False, "momentum": 0}),
+    ({"optimizer": {"name": "adam", "beta2": 0.9}}, {"betas": (0.9, 0.9), "eps": 1e-8}),
+    ({"optimizer": {"name": "adamw", "eps": 1e-3}}, {"betas": (0.9, 0.999), "eps": 1e-3}),
+]
+
+
+@pytest.mark.parametrize(("train", "expected"), OWN_FIELDS)
 def test_the_optimizers_own_fields(train: dict[str, Any], expected: dict[str, Any]) -> None:
     method = MTCon(MTCon.Spec(), problem("a"))
     optimizer = optimizers.make_optimizer(nn.Linear(2, 2), method, TrainSpec.model_validate(train))

@@ -124,17 +124,17 @@ def test_a_capture_without_memory_fails(tmp_path: Path, monkeypatch: pytest.Monk
         run._train_step()
 
 
-@pytest.mark.parametrize(
-    ("changes", "device", "world", "reason"),
-    [
-        ({}, "cpu", 1, "CUDA graphs need a GPU"),
-        ({}, "cuda", 2, "the exchange of several workers cannot be captured"),
-        ({"precision": "float16"}, "cuda", 1, "float16 scales its loss on the host"),
-        ({"batch_size": 8, "chunk_size": 4}, "cuda", 1, "train.chunk_size computes a step in part"),
-        ({"optimizer": "sgd"}, "cuda", 1, "a plugin's optimizer may compute on the host"),
-        ({"optimizer": "adam"}, "cuda", 1, "a plugin's optimizer may compute on the host"),
-    ],
-)
+NO_GRAPH = [
+    ({}, "cpu", 1, "CUDA graphs need a GPU"),
+    ({}, "cuda", 2, "the exchange of several workers cannot be captured"),
+    ({"precision": "float16"}, "cuda", 1, "float16 scales its loss on the host"),
+    ({"batch_size": 8, "chunk_size": 4}, "cuda", 1, "train.chunk_size computes a step in part"),
+    ({"optimizer": "sgd"}, "cuda", 1, "a plugin's optimizer may compute on the host"),
+    ({"optimizer": "adam"}, "cuda", 1, "a plugin's optimizer may compute on the host"),
+]
+
+
+@pytest.mark.parametrize(("changes", "device", "world", "reason"), NO_GRAPH)
 def test_where_no_graph_can_be_captured_the_reason_is_logged(
     changes: dict[str, Any], device: str, world: int, reason: str, caplog: pytest.LogCaptureFixture
 ) -> None:

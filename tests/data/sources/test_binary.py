@@ -13,15 +13,14 @@ from tests.data.sources.downloads import labels_of, source_of, write_text
 from tests.data.sources.trees import CIFAR10, CIFAR100, STL10, Made
 from tests.data.test_decoding import encoded
 
+PLANES = [
+    ("cifar10", {0: 0, 19: 0, 20: 10, 65: 30, 119: 50}),
+    ("cifar100", {0: 7, 1100: 7}),
+    ("stl10", {0: 1, 39: 1, 40: 2, 59: 2, 60: 3, 61: 3}),
+]
 
-@pytest.mark.parametrize(
-    ("kind", "levels"),
-    [
-        ("cifar10", {0: 0, 19: 0, 20: 10, 65: 30, 119: 50}),
-        ("cifar100", {0: 7, 1100: 7}),
-        ("stl10", {0: 1, 39: 1, 40: 2, 59: 2, 60: 3, 61: 3}),
-    ],
-)
+
+@pytest.mark.parametrize(("kind", "levels"), PLANES)
 def test_pixels_are_planes(kind: str, levels: dict[int, int], made: Made) -> None:
     """Planes are stored by rows, and STL-10's by columns. Rows count through the files in order."""
     source = source_of(kind, made(kind), **{"unlabeled": 2} if kind == "stl10" else {})
@@ -72,14 +71,14 @@ def test_val_has_the_same_share_of_each_class(tmp_path: Path, made: Made) -> Non
     assert labels_of("cifar100", tmp_path).rows("val").tolist() == val.tolist() != other.tolist()
 
 
-@pytest.mark.parametrize(
-    ("kind", "file", "size"),
-    [
-        ("cifar10", f"{CIFAR10}/data_batch_1.bin", "30,730,000"),
-        ("cifar100", f"{CIFAR100}/train.bin", "153,700,000"),
-        ("stl10", f"{STL10}/train_X.bin", "138,240,000"),
-    ],
-)
+SIZES = [
+    ("cifar10", f"{CIFAR10}/data_batch_1.bin", "30,730,000"),
+    ("cifar100", f"{CIFAR100}/train.bin", "153,700,000"),
+    ("stl10", f"{STL10}/train_X.bin", "138,240,000"),
+]
+
+
+@pytest.mark.parametrize(("kind", "file", "size"), SIZES)
 def test_files_have_the_published_sizes(tmp_path: Path, kind: str, file: str, size: str) -> None:
     """Krizhevsky's page gives 30,730,000 bytes for a file of CIFAR-10.
 

@@ -62,14 +62,14 @@ def test_a_task_per_level(tmp_path: Path) -> None:
     assert set(labels(tmp_path, tasks=["colour"], levels=["shoe", "colour"]).classes) == {"colour"}
 
 
-@pytest.mark.parametrize(
-    ("tops", "origin", "others"),
-    [
-        ("train valid test", "test, train, valid", {"train": {"train": 8}, "valid": {"val": 8}}),
-        ("train val", "train, val: val is test, val is drawn from train", {"val": {"test": 8}}),
-        ("train test", "test, train: test is test, val is drawn from train", {"test": {"test": 8}}),
-    ],
-)
+TOP_FOLDERS = [
+    ("train valid test", "test, train, valid", {"train": {"train": 8}, "valid": {"val": 8}}),
+    ("train val", "train, val: val is test, val is drawn from train", {"val": {"test": 8}}),
+    ("train test", "test, train: test is test, val is drawn from train", {"test": {"test": 8}}),
+]
+
+
+@pytest.mark.parametrize(("tops", "origin", "others"), TOP_FOLDERS)
 def test_top_folders_may_be_the_splits(tmp_path: Path, tops: str, origin: str, others: Any) -> None:
     """If two splits exist, the second is test, and val is drawn from train."""
     make(tmp_path, *(f"{top}/{shape}" for top in tops.split() for shape in SHAPES), count=8)
@@ -139,15 +139,15 @@ def test_other_files_and_folders_are_left_out_and_named(tmp_path: Path) -> None:
     assert table.warnings == (f"7 files of {images} are left out (they are {reasons}): {files}",)
 
 
-@pytest.mark.parametrize(
-    ("folders", "rule"),
-    [
-        (["."], "must lie in folders shape, got 0.png; name every level"),
-        (["a/b", "a/c"], r"got a/b/0.png; name every level of folders in data.levels"),
-        (["train/a/b", "val/c"], r"folders \{train,val\}/shape, got train/a/b/0.png"),
-        ([], r"data\.images not found: .* does not exist"),
-    ],
-)
+OTHER_DEPTHS = [
+    (["."], "must lie in folders shape, got 0.png; name every level"),
+    (["a/b", "a/c"], r"got a/b/0.png; name every level of folders in data.levels"),
+    (["train/a/b", "val/c"], r"folders \{train,val\}/shape, got train/a/b/0.png"),
+    ([], r"data\.images not found: .* does not exist"),
+]
+
+
+@pytest.mark.parametrize(("folders", "rule"), OTHER_DEPTHS)
 def test_images_at_another_depth_are_refused(tmp_path: Path, folders: list[str], rule: str) -> None:
     with pytest.raises(DataError, match=rule):
         labels(make(tmp_path / "images", *folders))

@@ -30,17 +30,17 @@ def test_these_are_all_kinds() -> None:
     assert {*KINDS} == downloads == RECIPES.keys() == PAPERS.keys()
 
 
-@pytest.mark.parametrize(
-    ("kind", "fields", "what", "places"),
-    [
-        ("celeba", {}, "splits", "list_eval_partition.txt or Eval/list_eval_partition.txt or lis"),
-        ("cub200", {}, "names of attributes", "attributes.txt or CUB_200_2011/attributes/attribu"),
-        ("medic", {}, "val labels", "MEDIC_dev.tsv or dev.tsv or data/MEDIC_dev.tsv or data/dev"),
-        ("zappos50k", {"split": "csn"}, "triplets", "tripletlists, from csn_zappos_triplets.zi"),
-        ("cifar100", {}, "train.bin", "cifar-100-binary/train.bin or train.bin, from cifar-100-bi"),
-        ("stl10", {"unlabeled": 1}, "unlabeled_X.bin", "stl10_binary/unlabeled_X.bin or unlabeled"),
-    ],
-)
+MISSING_PARTS = [
+    ("celeba", {}, "splits", "list_eval_partition.txt or Eval/list_eval_partition.txt or lis"),
+    ("cub200", {}, "names of attributes", "attributes.txt or CUB_200_2011/attributes/attribu"),
+    ("medic", {}, "val labels", "MEDIC_dev.tsv or dev.tsv or data/MEDIC_dev.tsv or data/dev"),
+    ("zappos50k", {"split": "csn"}, "triplets", "tripletlists, from csn_zappos_triplets.zi"),
+    ("cifar100", {}, "train.bin", "cifar-100-binary/train.bin or train.bin, from cifar-100-bi"),
+    ("stl10", {"unlabeled": 1}, "unlabeled_X.bin", "stl10_binary/unlabeled_X.bin or unlabeled"),
+]
+
+
+@pytest.mark.parametrize(("kind", "fields", "what", "places"), MISSING_PARTS)
 def test_a_missing_part_is_named_with_its_origin(
     tmp_path: Path, kind: str, fields: Mapping[str, Any], what: str, places: str
 ) -> None:

@@ -31,20 +31,20 @@ def test_columns_of_label_sets_are_kept(files: Any) -> None:
     assert table.multi_hot_names == {"looks": ("shiny", "soft"), "tags": ("new", "red")}
 
 
-@pytest.mark.parametrize(
-    ("fields", "message"),
-    [
-        ({"tasks": ["kin"]}, r"have the column 'kin'; did you mean 'kind'\?"),
-        ({"image_column": "imag"}, r"\(data.image_column\); did you mean 'image'\?"),
-        ({"split_column": "splits"}, r"null draws a split\); did you mean 'split'\?"),
-        ({"split_column": None, "group_column": "x"}, "must have the column 'x'; known: image"),
-        ({"multi_hot": {"m": ["kind"]}}, "column 'kind' .* hold 0 and 1, .* or nothing, got 'b'"),
-        ({"split_column": "kind"}, r"name a split in each row: .*, got 'b' in row 2"),
-        ({"images": "nowhere"}, "data.images not found: nowhere does not exist"),
-        ({"csv": "nowhere.csv"}, "cannot read data.csv nowhere.csv: No such file"),
-        ({"stratify": ["kind"]}, "stratify must go with a random split, got column 'split'"),
-    ],
-)
+UNLIKE_THE_CSV = [
+    ({"tasks": ["kin"]}, r"have the column 'kin'; did you mean 'kind'\?"),
+    ({"image_column": "imag"}, r"\(data.image_column\); did you mean 'image'\?"),
+    ({"split_column": "splits"}, r"null draws a split\); did you mean 'split'\?"),
+    ({"split_column": None, "group_column": "x"}, "must have the column 'x'; known: image"),
+    ({"multi_hot": {"m": ["kind"]}}, "column 'kind' .* hold 0 and 1, .* or nothing, got 'b'"),
+    ({"split_column": "kind"}, r"name a split in each row: .*, got 'b' in row 2"),
+    ({"images": "nowhere"}, "data.images not found: nowhere does not exist"),
+    ({"csv": "nowhere.csv"}, "cannot read data.csv nowhere.csv: No such file"),
+    ({"stratify": ["kind"]}, "stratify must go with a random split, got column 'split'"),
+]
+
+
+@pytest.mark.parametrize(("fields", "message"), UNLIKE_THE_CSV)
 def test_a_field_unlike_the_csv_is_named(files: Any, fields: dict[str, Any], message: str) -> None:
     """The message has the field, the value and the nearest name."""
     with pytest.raises(DataError, match=message):
@@ -189,17 +189,17 @@ def test_attributes_may_name_whole_paths(tmp_path: Path) -> None:
     assert found.cells.tolist() == ["-1", "1", "1"]
 
 
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("3\n", "has no line of names below its first line"),
-        ("1\nShiny Soft\n0.jpg 1\n", "just 3 fields in each line after the first 2, got: "),
-        ("2\nShiny Soft\n0.jpg 1 1\n", "lists 1 images, but its first line says '2'; the file may"),
-        ("2\nShiny Soft\n0.jpg 1 1\n0.jpg 1 0\n", "must list an image once, got '0.jpg' twice"),
-        ("1\nShiny kind\n0.jpg 1 1\n", "must name other attributes than columns, got 'kind'"),
-        (None, "as text in UTF-8"),
-    ],
-)
+BROKEN_ATTRIBUTES = [
+    ("3\n", "has no line of names below its first line"),
+    ("1\nShiny Soft\n0.jpg 1\n", "just 3 fields in each line after the first 2, got: "),
+    ("2\nShiny Soft\n0.jpg 1 1\n", "lists 1 images, but its first line says '2'; the file may"),
+    ("2\nShiny Soft\n0.jpg 1 1\n0.jpg 1 0\n", "must list an image once, got '0.jpg' twice"),
+    ("1\nShiny kind\n0.jpg 1 1\n", "must name other attributes than columns, got 'kind'"),
+    (None, "as text in UTF-8"),
+]
+
+
+@pytest.mark.parametrize(("text", "message"), BROKEN_ATTRIBUTES)
 def test_a_broken_file_of_attributes_is_named(files: Any, text: str | None, message: str) -> None:
     path = files.images.parent / "list_attr.txt"
     if text is not None:

@@ -71,19 +71,19 @@ def test_network_and_value_agree(resumed: Resumed, before: tuple[float, ...], ag
     resumed.check()
 
 
-@pytest.mark.parametrize(
-    ("patience", "every", "values", "epochs"),
-    [
-        (None, 1, (0.5, 0.4), 6),
-        (1, 1, (0.5, 0.4), 2),
-        (2, 1, (0.2, 0.5, 0.4, 0.5), 4),  # an equal value is no new best one
-        (2, 1, (NAN, NAN), 2),
-        (2, 1, (0.2, NAN, 0.3, NAN, NAN), 5),
-        (1, 2, (0.2, 0.3, 0.1), 6),
-        (3, 2, (0.2, 0.1, 0.1), 6),  # 2 epochs at the probe of epoch 4
-        (2, 2, (0.2, 0.1), 4),
-    ],
-)
+PLATEAUS = [
+    (None, 1, (0.5, 0.4), 6),
+    (1, 1, (0.5, 0.4), 2),
+    (2, 1, (0.2, 0.5, 0.4, 0.5), 4),  # an equal value is no new best one
+    (2, 1, (NAN, NAN), 2),
+    (2, 1, (0.2, NAN, 0.3, NAN, NAN), 5),
+    (1, 2, (0.2, 0.3, 0.1), 6),
+    (3, 2, (0.2, 0.1, 0.1), 6),  # 2 epochs at the probe of epoch 4
+    (2, 2, (0.2, 0.1), 4),
+]
+
+
+@pytest.mark.parametrize(("patience", "every", "values", "epochs"), PLATEAUS)
 def test_a_training_ends_after_so_many_epochs_without_a_new_best_value(
     resumed: Resumed, patience: int | None, every: int, values: tuple[float, ...], epochs: int
 ) -> None:

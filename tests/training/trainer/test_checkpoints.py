@@ -60,13 +60,13 @@ def test_the_stored_predictions_are_those_of_the_reported_accuracies(
     assert values == pytest.approx(Evaluation(network, run.dataset, stored, cuts.CPU).report())
 
 
-@pytest.mark.parametrize(
-    ("seconds", "save", "saved"),
-    [
-        (30, 0.125, [12]), (5, 0.125, [5, 10, 12]), (0, 0, [*range(1, 13)]),
-        (0, 0.125, [1, 4, 7, 10, 12]), (5, 0.5, [5, 12]),
-    ],
-)  # fmt: skip
+SAVES = [
+    (30, 0.125, [12]), (5, 0.125, [5, 10, 12]), (0, 0, [*range(1, 13)]),
+    (0, 0.125, [1, 4, 7, 10, 12]), (5, 0.5, [5, 12]),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("seconds", "save", "saved"), SAVES)
 def test_a_checkpoint_is_written_when_both_times_have_passed(
     start: Start, spec: RunSpec, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
     seconds: float, save: float, saved: list[int],

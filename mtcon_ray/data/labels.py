@@ -111,11 +111,12 @@ def read_table(source: "DataSource") -> LabelTable:
 
 def _check_codes(name: str, codes: Any, shape: tuple[int, ...], allowed: Sequence[int]) -> None:
     """Raises DataError unless a source's column is an array of this shape and of these numbers."""
-    found = np.asarray(codes)
-    if found.dtype.kind not in "iu" or found.shape != shape or not np.isin(found, allowed).all():
+    found, dtype = np.asarray(codes), "uint8" if len(shape) > 1 else "int64"
+    if found.dtype != dtype or found.shape != shape or not np.isin(found, allowed).all():
         raise DataError(
             f"read_labels must return {name!r} as integers {list(shape)} from {allowed[0]} to "
-            f"{allowed[-1]}, got {found.dtype} {list(found.shape)}: {found.tolist()!s:.60}"
+            f"{allowed[-1]}, {dtype}, got {found.dtype} {list(found.shape)}: "
+            f"{found.tolist()!s:.60}"
         )
 
 

@@ -13,6 +13,7 @@ from mtcon_ray.base.paths import cache_folder, shown, stored_url
 from mtcon_ray.data.dataset import store_size
 from mtcon_ray.data.image_cache import num_bytes
 from mtcon_ray.data.labels import LabelTable
+from mtcon_ray.data.sampling import triplets
 from mtcon_ray.data.splits import SPLITS
 from mtcon_ray.errors import DataError
 from mtcon_ray.evaluation.probe_data import fewest_labels, majority_shares
@@ -65,6 +66,9 @@ def make_plan(
     """
     num_items = {s: len(table.rows(s)) for s in SPLITS}
     check_batch_size(spec, table, spec.data.fraction)
+    if spec.method.images_per_example > 1:  # before the images are decoded
+        classes = tuple(task for task in spec.data.tasks if task in table.classes)
+        triplets(table, classes, number=0, seed=spec.seed)
     total, scheduler, labels = spec.search.num_planned_trials, spec.scheduler, spec.labels
     counts = _counts(spec, num_items["train"])
     worst, num_scored = fewest_labels(table, spec)
@@ -74,7 +78,7 @@ def make_plan(
     sizes = {label: table.size_of(label) for label in labels.kinds}
     # For an objective in the space of a head, the heads of each listed method are looked at.
     in_head = any(metric.startswith(HEAD) for metric, _ in labels.shares)
-    each = with_each(spec, "model.encoder.", *(["method."] if in_head else []))
+    each = with_each(spec, "model.encoder.", "views.size", *(["method."] if in_head else []))
     build_all = count_parameters or in_head
     built = [s for s in each if build_all or s.model.encoder.is_checked_by_building]
     of_tasks = {task: sizes[task] for task in labels.tasks}
@@ -159,7 +163,7 @@ def check_batch_size(spec: RunSpec, table: LabelTable, fraction: float) -> None:
     """Raises DataError if the train split, reduced to a fraction, has no whole batch."""
     num_examples = spec.method.num_examples(len(table.rows("train")))
     largest = numbers_of(spec, "train.batch_size", spec.train.batch_size)[-1]
-    if largest > num_examples:
+    if spec.method.trains and largest > num_examples:
         way_out = f"; lower it, or raise data.fraction {fraction:g}" if fraction < 1 else ""
         raise DataError(
             f"train.batch_size must be at most the training split's {num_examples} examples, got "

@@ -275,7 +275,7 @@ def check_space(spec: RunSpec, where: str = "spec") -> None:
                 "compared; `mtcon-ray compare` trains each choice under one budget, and "
                 "search.repeats each configuration with several seeds"
             )
-        for value in dimension.extremes:
+        for value in dimension.tried:
             try:
                 with_values(spec, {path: value, "search": {}})
             except SpecError as error:

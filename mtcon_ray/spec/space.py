@@ -150,8 +150,18 @@ class Dimension(Spec):
 
     @property
     def extremes(self) -> tuple[Value, ...]:
-        """Returns the values that the spec field must accept: all listed values, or both bounds."""
+        """Returns all listed values, or both bounds."""
         return self.values or self.bounds or ()
+
+    @property
+    def tried(self) -> tuple[Value, ...]:
+        """Returns the values that the spec field must accept: the extremes, of a range of integers
+        also the second, because a field may take multiples of a number alone.
+        """
+        if not (self.bounds and self.is_integer):
+            return self.extremes
+        low, high = self.bounds
+        return (*self.extremes, int(min(low + (self.step or 1), high)))
 
     def contains(self, value: Any) -> bool:
         """Returns True if a value given by the user lies inside the dimension."""

@@ -45,7 +45,8 @@ class TrainSpec(Spec):
     )
     momentum: BelowOne = Field(0.9, description="of SGD and LARS, of Adam's first moment")
     weight_decay: Share = Field(
-        1e-4, description="of weights, not of biases, norms and log variances"
+        1e-4,
+        description="of the network's weights. Biases, norms and a method's own have none",
     )
     max_grad_norm: Positive | None = Field(None, description="clip the gradient. null: no")
     precision: Literal["auto", "float32", "bfloat16", "float16"] = Field(

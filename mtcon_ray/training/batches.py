@@ -34,7 +34,8 @@ class Batches:
         self.views, self.seed, self.ranks = spec.views, spec.seed, ranks
         self.batch_size = batch_size = spec.train.batch_size
         self._examples = used
-        self.steps_per_epoch = len(used) // batch_size
+        # An epoch of nothing, where nothing is trained.
+        self.steps_per_epoch = max(len(used) // batch_size, int(not spec.method.trains))
         if self.steps_per_epoch == 0:
             raise SpecError(
                 f"train.batch_size must be at most the {len(used)} training examples, got "

@@ -22,7 +22,7 @@ def noisy(split: list[int], **labels: list[int]) -> dict[str, np.ndarray]:
     return add_label_noise(coded(split, **labels), {"a": 0.7}, seed=3).labels
 
 
-@pytest.mark.parametrize("codes", [[0, 4], [-2, 0], [0.0, 1.0], [0]])
+@pytest.mark.parametrize("codes", [[0, 4], [-2, 0], [0.0, 1.0], [0], np.array([0, 1], np.int8)])
 def test_the_codes_of_a_source_are_checked(codes: Any) -> None:
     source = Mock()
     source.read_labels.return_value = coded([0, 1], a=codes)

@@ -35,7 +35,8 @@ def test_epochs_count_as_one() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize(("encoder", "select"), [(ENCODERS[0], "last"), (ENCODERS[1], "best")])
 def test_an_encoder_stays_as_built(encoder: dict[str, Any], select: str, tmp_path: Path) -> None:
-    spec = make_spec(encoder, evaluate={"bootstrap": 10, "select": select})
+    evaluate, train = {"bootstrap": 10, "select": select}, {"batch_size": 512}  # no whole batch
+    spec = make_spec(encoder, evaluate=evaluate, train=train)
     run = start(spec, tmp_path / "store", tmp_path / "run")
     (only,) = run
     assert (only.epoch, only.evaluated, only.done) == (1, True, True)

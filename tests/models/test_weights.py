@@ -3,6 +3,7 @@
 import os
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 from zipfile import ZIP_DEFLATED, ZipFile
 
 import pytest
@@ -182,6 +183,12 @@ def test_what_torchvision_lacks_is_not_downloaded(model: str, weights: Any, prob
     assert spec.is_checked_by_building
     with torch.device("meta"), pytest.raises(SpecError, match=f"must be .*torchvision.*{problem}"):
         Torchvision(spec)
+
+
+def test_a_vit_has_the_image_size_of_its_weights() -> None:
+    spec = Torchvision.Spec(model="vit_b_16", weights="IMAGENET1K_SWAG_E2E_V1")
+    with torch.device("meta"), patch("mtcon_ray.models.encoders.torchvision.load_weights"):
+        Torchvision(spec).check_images(384)
 
 
 WIDTHS = [

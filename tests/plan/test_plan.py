@@ -164,6 +164,20 @@ def test_views_that_a_published_model_does_not_take_are_refused() -> None:
     encoder = {"name": "torchvision", "model": "vit_b_32"}
     with pytest.raises(SpecError, match=r"views\.size must be a size .* got 16: .*Expected 224"):
         plan_on(spec_of(model={"encoder": encoder}))
+    search = {"space": {"views.size": {"choice": [192, 224]}}}
+    with pytest.raises(SpecError, match=r"views\.size must be a size .* got 192: .*Expected 224"):
+        plan_on(spec_of(model={"encoder": encoder}, views={"size": 224}, search=search))
+
+
+def test_a_task_without_triplets_is_refused() -> None:
+    data = {"kind": "synthetic", "num_items": 300, "tasks": ["shape", "colour"]}
+    spec = spec_of(data=data, method={"name": "csn"})
+    table = labels_of(spec.data)
+    rows = table.rows("train")
+    table.labels["colour"][rows[2:]] = MISSING
+    table.labels["colour"][rows[:2]] = 0, 1
+    with pytest.raises(DataError, match="task 'colour' has no triplets: each of its 2 classes"):
+        make_plan(spec, Path("/root-of-test"), ONE, table)
 
 
 SUPCON = {"name": "supcon", "task": "shape"}
@@ -221,6 +235,7 @@ def test_a_batch_larger_than_the_training_split_is_refused() -> None:
             plan_on(spec_of(**sections))
     searched = {"space": {"train.batch_size": {"choice": [16, 32]}}}
     plan_on(spec_of(train=train, search=searched))  # no trial has 512
+    plan_on(spec_of(train=train, method="none"))  # nothing is trained
 
 
 TOO_LARGE = [

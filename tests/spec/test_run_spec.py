@@ -69,6 +69,16 @@ def test_a_warm_up_that_is_omitted_follows_from_a_trial_s_epochs(epochs: dict[st
         parse_spec({**MINIMAL, "search": search, "train": {"warmup_epochs": 1}})
 
 
+def test_integers_between_the_bounds_must_be_accepted_too() -> None:
+    def searching(low: int, high: int, **more: int) -> RunSpec:
+        space = {"train.batch_size": {"int": [low, high], **more}}
+        return parse_spec({**MINIMAL, "resources": {"workers": 2}, "search": {"space": space}})
+
+    with pytest.raises(SpecError, match="the field refuses 17 of int"):
+        searching(16, 64)
+    assert searching(16, 64, step=2).search.space["train.batch_size"].tried == (16, 64, 18)
+
+
 def test_a_bare_name_stands_for_its_section(tmp_path: Path) -> None:
     text = "{name: x, data: synthetic, model: {encoder: small}, search: {scheduler: asha}}"
     grace = "search.scheduler.grace=0.5"

@@ -61,15 +61,18 @@ class Torchvision(TorchvisionEncoder):
                 f"model.encoder.model must be a network of torchvision with one classifier, got "
                 f"{spec.model!r}{nearest(spec.model, models)}"
             )
+        options = {}
         if spec.weights is not None and spec.is_name(spec.weights):
-            _published(spec.model, spec.weights)
+            found = _published(spec.model, spec.weights)
+            if spec.model.startswith("vit_"):  # some weights are of larger images
+                options = {"image_size": found.meta["min_size"][0]}
         try:
-            net = library.get_model(spec.model)
+            net = library.get_model(spec.model, **options)
         except NotImplementedError:
             # Some models, such as RegNet, read tensors while they are built. The meta device does
             # not allow this.
             with torch.device("cpu"):
-                net = library.get_model(spec.model)
+                net = library.get_model(spec.model, **options)
         self.net = net.to(torch.get_default_device())
         self.width, classifier = _remove_classifier(self.net)
         self.left_out = (f"{classifier}.",)

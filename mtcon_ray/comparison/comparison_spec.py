@@ -195,6 +195,8 @@ def _specs(given: ComparisonSpec, title: str, path: Path) -> tuple[run_spec.RunS
     if tune is not None:
         search["objective"] = tune.objective  # the network is selected by it too
     final = run_spec.parse_spec({**raw, "search": search | limits}, where=where, folder=folder)
+    if not final.evaluate.test:
+        raise SpecError(f"{where}: evaluate.test must be true, the table has the scores on test")
     if tune is None:
         return final, None
     later = run_spec.with_values(final, {"seed": final.seed + tune.repeats})

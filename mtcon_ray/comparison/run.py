@@ -148,4 +148,5 @@ def _finished(folder: Path, spec: RunSpec) -> SweepResults | None:
     fetch_trials(folder, [paths.PREDICTIONS_FILE])
     found = load_sweep(folder)
     is_good = found.is_complete and found.status[0] is Status.FINISHED
-    return found if is_good and not changes(found.spec, spec, FREE) else None
+    free = FREE if spec.evaluate.test else (*FREE, "evaluate.test")
+    return found if is_good and not changes(found.spec, spec, free) else None

@@ -62,6 +62,7 @@ def make_tuning(
 ) -> Tuning:
     """Returns the sweeps to tune a system with spec `raw`. Relative paths start at `folder`.
 
+    They have no test scores, which nothing reads and which take half of a short trial on a CPU.
     The space is checked at both budgets. Raises SpecError for anything invalid, with a message that
     begins with `where`.
     """
@@ -72,9 +73,11 @@ def make_tuning(
             f"{where}: leave train.epochs out of the space, tune.epochs sets it for all"
         )
     whole = {"num_trials": tune.again or 1, "first_points": [], "scheduler": {"name": "none"}}
-    short = deepcopy(dict(raw))
+    own = deepcopy(dict(raw))
+    set_value(own, "evaluate.test", False)  # val chooses
+    short = deepcopy(own)
     set_value(short, "train.epochs", tune.epochs)
-    stages = {"tune": {**short, "search": search}, "again": {**raw, "search": {**search, **whole}}}
+    stages = {"tune": {**short, "search": search}, "again": {**own, "search": {**search, **whole}}}
     first, again = (
         parse_spec(
             {**given, "name": f"{raw['name']}-{stage}"}, where=f"{where}, {stage}", folder=folder

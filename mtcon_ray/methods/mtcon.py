@@ -27,13 +27,11 @@ class MTCon(ContrastiveMethod):
     spec: MTConSpec
 
     def make_weighting(self) -> weighting.Weighting:
-        match self.spec.weighting:
-            case "equal":
-                return weighting.FixedWeights()
-            case "temperature":
-                return weighting.LearnedTemperature(self.tasks)
-            case "learned":
-                return weighting.LearnedVariance(self.tasks, normalise=self.spec.normalise_weights)
+        if self.spec.weighting == "equal":
+            return weighting.FixedWeights()
+        if self.spec.weighting == "temperature":
+            return weighting.LearnedTemperature(self.tasks)
+        return weighting.LearnedVariance(self.tasks, normalise=self.spec.normalise_weights)
 
     def temperature(self, head: str) -> float | Tensor:
         fixed = self.spec.temperature_by_task.get(head, self.spec.temperature)

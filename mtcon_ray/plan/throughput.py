@@ -62,7 +62,7 @@ def measure_rates(spec: RunSpec, root: Path) -> Rates:
     num_images = base.train.batch_size * base.method.images_per_example
     # The test evaluation first: the first evaluation in a process is slower, which must not count
     # for every validation of a trial.
-    test_seconds = seconds(Evaluation.report)
+    test_seconds = seconds(Evaluation.report) if spec.evaluate.test else 0.0
     return Rates(
         images_per_second=num_images / statistics.median(steps[NUM_WARMUP_STEPS:]),
         probe_seconds=seconds(Evaluation.validate),

@@ -19,7 +19,8 @@ from mtcon_ray.training.checkpoint import differences
 # A folder holds only these files before its spec is written, even after a kill in between.
 BEFORE_BEGIN = (FILE, "log", "weights", partial_of(Path(paths.SPEC_FILE)).name)
 # Fields that may differ on resume. search.num_trials may also grow.
-FREE_ON_RESUME = ("resources", "tracking", "storage", *(f"search.{name}" for name in LIMITS))
+_LIMITS = tuple(f"search.{name}" for name in LIMITS)
+FREE_ON_RESUME = ("resources", "tracking", "storage", "evaluate.test", *_LIMITS)
 
 
 def check_folder(folder: Path, spec: RunSpec, *, resume: bool, hint: Callable[[Path], str]) -> None:
@@ -73,9 +74,9 @@ def _check_resumable(stored: RunSpec, given: RunSpec) -> None:
         free += ("search.space",)
     if changed := changes(stored, given, free):
         raise SweepError(
-            "cannot resume with another spec. Only resources, tracking, storage and the limits of "
-            "search may change. search.num_trials and the values of a grid may grow. These values "
-            "differ:\n  "
+            "cannot resume with another spec. Only resources, tracking, storage, evaluate.test and "
+            "the limits of search may change. search.num_trials and the values of a grid may grow. "
+            "These values differ:\n  "
             + "\n  ".join(changed)
             + "\ngive the spec of the start (--set PATH=VALUE sets single fields), or start again "
             "with another --name. With search.start_from it learns from the trials of this sweep"

@@ -107,6 +107,10 @@ class EvaluateSpec(Spec):
         description="epoch of the network for a trial's value, test scores, model.pt and export: "
         "the last epoch, or the epoch with the best value",
     )
+    test: bool = Field(
+        True,
+        description="measure scores on test at a trial's end. false: `mtcon-ray evaluate` does",
+    )
     short_probe: ShortProbeSpec = ShortProbeSpec()
     probe: Annotated[ProbeSpec, Choice(SOLVERS, "lbfgs")] = ConvergedProbeSpec()
     bootstrap: int = Field(1000, ge=10, le=10**6, description="resamples for deviations of mAP")

@@ -195,8 +195,7 @@ def _remove(paths: Iterable[Path]) -> None:
 def _changed(path: Path, state: Mapping[str, Any], spec: RunSpec) -> list[str]:
     """Returns the fields that determine the training and differ from the checkpoint's."""
     found = differences(dump_spec(spec_in(path, state)), dump_spec(spec))
-    decisive = (each for each in found if each[0].startswith(DECISIVE))
-    return [f"{field} was {then!r}, is {now!r}" for field, then, now in decisive]
+    return [f"{at} was {then!r}, is {now!r}" for at, then, now in found if at.startswith(DECISIVE)]
 
 
 def check_same_training(path: Path, state: dict[str, Any], spec: RunSpec, fingerprint: str) -> None:

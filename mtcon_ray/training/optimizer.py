@@ -85,10 +85,8 @@ def make_optimizer(network: nn.Module, method: Method, spec: TrainSpec) -> Optim
     # torch rejects an empty optimizer, as for an encoder without parameters and no heads.
     filled = [g for g in groups if g["params"]] or [{"params": [torch.zeros(0)]}]
     fields: Any = own.model_dump(exclude={"name", "beta2"})
-    if isinstance(own, AdamSpec):
-        fields["betas"] = spec.momentum, own.beta2
-    else:
-        fields["momentum"] = spec.momentum
+    momentum: dict[str, Any] = {"momentum": spec.momentum}
+    fields |= {"betas": (spec.momentum, own.beta2)} if isinstance(own, AdamSpec) else momentum
     is_plugin = hasattr(make, "Spec")
     made: Optimizer = make(filled, own) if is_plugin else make(filled, lr=0.0, fused=True, **fields)
     return made

@@ -186,8 +186,13 @@ class Trainer:
                 self._save_last()
 
     def report(self) -> dict[str, float]:
-        """Returns the test evaluation of model.pt by metric name. Writes predictions.npz."""
+        """Returns the test evaluation of model.pt by metric name. Writes predictions.npz.
+
+        Returns nothing and writes nothing if `evaluate.test` is false.
+        """
         assert self.done, f"report at the end, not after step {self.step}"
+        if not self.spec.evaluate.test:
+            return {}
         if self.spec.evaluate.select == "best":
             # The training is over, so the selected weights may overwrite the last weights.
             self.network.load_state_dict(checkpoint.load(self.folder / MODEL_FILE)["network"])
@@ -196,10 +201,9 @@ class Trainer:
     def evaluate(self, measure: Callable[[Evaluation], dict[str, float]]) -> dict[str, float]:
         """Returns what `measure` finds of the network."""
         place = self.device, self.learner.autocast_dtype
-        evaluation = Evaluation(self.network, self.dataset, self.spec, *place)
         size = f"evaluate.batch_size {self.spec.evaluate.batch_size}"
         with explain_out_of_memory(size, "lower evaluate.batch_size"):
-            return measure(evaluation)
+            return measure(Evaluation(self.network, self.dataset, self.spec, *place))
 
     def _train_step(self) -> Update:
         self._lr = lr_at(self.step, self.spec.train, steps_per_epoch=self._batches.steps_per_epoch)
@@ -208,8 +212,7 @@ class Trainer:
             chunks, batch = self._batches.chunks(self.step, size)
             torch.manual_seed(self._batches.seed_of(self.step))
             prepare(self.learner, lr=self._lr, step=self.step, num_steps=self.num_steps)
-            make = self._graph or partial(make_step, self.learner)
-            done = make(chunks, batch, self.step)
+            done = (self._graph or partial(make_step, self.learner))(chunks, batch, self.step)
         self._tally.add(done)
         self.step += 1
         if self.step % CHECK_EVERY == 0:
@@ -267,10 +270,9 @@ class Trainer:
         spec, data = json.dumps(dump_spec(self.spec)), self.dataset
         identity = {"spec": spec, "fingerprint": data.fingerprint, "sizes": data.sizes}
         # A damaged last.pt must not replace the intact checkpoint before it.
-        keeps_last = name == LAST_FILE and self._last_is_whole
-        previous = self.folder / PREVIOUS_FILE if keeps_last else None
+        old = self.folder / PREVIOUS_FILE if name == LAST_FILE and self._last_is_whole else None
         path = self.folder / name
-        checkpoint.save(path, identity | state, previous=previous, check=self._check)
+        checkpoint.save(path, identity | state, previous=old, check=self._check)
         self._saved(path, number)
 
     def _keep(self, epoch: int, value: float) -> None:

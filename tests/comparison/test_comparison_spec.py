@@ -68,6 +68,7 @@ def test_a_setting_that_does_not_reach_a_system_is_told(load: Load, tmp_path: Pa
         ("systems", {"A": {"method": {"name": "mtcom"}}}, "systems.A: .*did you mean 'mtcon'"),
         ("base", {"search": {"num_trials": 3}}, r"search\.num_trials must be left out"),
         ("base", {"search": ["max_hours"]}, r"search must be a mapping, got \['max_hours'\]"),
+        ("base", {"evaluate": {"test": False}}, r"systems.MTCon: evaluate\.test must be true"),
         ("base", {"train": {"epoch": 2}}, "systems.MTCon: train.epoch: .*did you mean 'epochs'"),
         ("claims", [CLAIM, NO_SYSTEM], r"1\.better must name a system, got 'MTCom'; .* 'MTCon'\?"),
         ("claims", [{**CLAIM, "margin": 1}], "claims.0.margin must be less than 1, got 1"),

@@ -139,7 +139,8 @@ def test_a_finished_comparison_needs_no_resources(load: Load, tmp_path: Path) ->
     comparison = load(**sections)
     tuning = comparison.tuning["A"]
     values = {0.1: 0.5, 0.2: 0.4}
-    write_tuning(root, tuning.first, values)
+    # Of a version whose tuning had test scores.
+    write_tuning(root, with_values(tuning.first, {"evaluate.test": True}), values)
     again = again_spec(some(tuning.again), results(root, tuning.first))
     write_tuning(root, again, values)
     winner = results(root, again).required_winner()

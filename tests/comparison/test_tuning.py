@@ -57,6 +57,7 @@ def test_each_tuned_system_has_its_sweeps(load: Load) -> None:
     names = [spec.name for spec in (first, again, final)]
     assert names == ["few-mtcon-tune", "few-mtcon-again", "few-mtcon"]
     assert [spec.train.epochs for spec in (first, again, final)] == [4, 8, 8]
+    assert [spec.evaluate.test for spec in (first, again, final)] == [False, False, True]
     counts = [s.search.num_configurations * s.search.repeats for s in (first, again, final)]
     assert counts == [6, 2, 3]
     assert [s.scheduler.name for s in (first, again, final)] == ["halving", "none", "none"]

@@ -75,6 +75,7 @@ def test_a_resume_may_change_how_a_sweep_is_run(tmp_path: Path, spec: RunSpec) -
     values = {
         "search.num_trials": 9, "search.max_hours": 1.5, "search.stall_minutes": 10,
         "resources.cpus": 2, "tracking.offline": False, "storage.root": "/elsewhere",
+        "evaluate.test": False,
     }  # fmt: skip
     check(begin(tmp_path, spec, "mine"), with_values(spec, values))
 

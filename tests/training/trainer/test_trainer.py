@@ -77,6 +77,8 @@ def test_a_finished_run_yields_nothing_more_but_remembers(start: Start, whole: T
     """`last` is restored, so that an epoch that was saved but not recorded can be recorded."""
     run = start(whole.folder)
     assert (list(run), run.last, run.report()) == ([], whole.last, whole.report())
+    untested = start(whole.folder, with_values(whole.spec, {"evaluate.test": False}))
+    assert (list(untested), untested.report()) == ([], {})
 
 
 def test_a_checkpoint_of_complex_numbers_is_refused(whole: Trainer, tmp_path: Path) -> None:

@@ -155,7 +155,7 @@ class Runs:
         tags["mtcon.sweep"] = self._folder.name
         # With the sweep's name: MLflow compares trials of several sweeps.
         title = self._folder.name if name == server.PARENT else f"{self._folder.name}/{name}"
-        run = self._client.create_run(self.experiment_id, event.time_ms, tags, title)
+        run = self._client.create_run(self.experiment_id, event.time_ms, tags, run_name=title)
         self.ids[name] = run.info.run_id
 
     def _log(self, name: str, events: list[Event]) -> list[str]:

@@ -32,6 +32,7 @@ import torch
 from experiments.reproduction.cells import SYSTEMS
 from experiments.reproduction.figures import Curve, CurvePanel, intervals_figure
 from experiments.reproduction.interval_table import percent_of
+from experiments.reproduction.piece_tables import write
 from experiments.reproduction.pieces import (
     LABELS,
     PROBE,
@@ -40,7 +41,6 @@ from experiments.reproduction.pieces import (
     Piece,
     Run,
     System,
-    write,
 )
 from experiments.reproduction.retrieval import ENCODER, HEAD, HIDDEN
 from experiments.reproduction.script import FOLDER, script

@@ -13,7 +13,6 @@ from mtcon_ray.base.paths import cache_folder, shown, stored_url
 from mtcon_ray.data.dataset import store_size
 from mtcon_ray.data.image_cache import num_bytes
 from mtcon_ray.data.labels import LabelTable
-from mtcon_ray.data.sampling import triplets
 from mtcon_ray.data.splits import SPLITS
 from mtcon_ray.errors import DataError
 from mtcon_ray.evaluation.probe_data import fewest_labels, majority_shares
@@ -67,6 +66,8 @@ def make_plan(
     num_items = {s: len(table.rows(s)) for s in SPLITS}
     check_batch_size(spec, table, spec.data.fraction)
     if spec.method.images_per_example > 1:  # before the images are decoded
+        from mtcon_ray.data.sampling import triplets
+
         classes = tuple(task for task in spec.data.tasks if task in table.classes)
         triplets(table, classes, number=0, seed=spec.seed)
     total, scheduler, labels = spec.search.num_planned_trials, spec.scheduler, spec.labels

@@ -16,15 +16,8 @@ from safetensors.torch import load_file
 
 from experiments.lite0_weights import MODEL, main as convert
 from experiments.pieces import COMMAND, PIECES, picture, with_missing_labels
-from experiments.reproduction.pieces import (
-    LABELS,
-    PROBE,
-    Piece,
-    Run,
-    System,
-    tested as all_tested,
-    write,
-)
+from experiments.reproduction.piece_tables import tested as all_tested, write
+from experiments.reproduction.pieces import LABELS, PROBE, Piece, Run, System
 from experiments.reproduction.retrieval import ENCODER, query_scores
 from experiments.reproduction.trends import combined, difference_tested
 from mtcon_ray.errors import DivergedError, SpecError

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from mtcon_ray.plan import throughput
-from mtcon_ray.spec.run_spec import parse_spec
+from mtcon_ray.spec.run_spec import parse_spec, with_values
 from mtcon_ray.training.trainer import Trainer
 from tests import specs
 
@@ -37,7 +37,10 @@ def test_of_several_workers_one_is_measured(
         monkeypatch.setattr(throughput, "choose_device", lambda spec: torch.device("cpu"))
     search = {"objective": "knn"}
     spec = parse_spec({**specs.TINY, "name": "rate", "resources": resources, "search": search})
-    assert throughput.measure_rates(spec, tmp_path).images_per_second > 0
+    measured = throughput.measure_rates(spec, tmp_path)
+    assert min(measured.images_per_second, measured.test_seconds) > 0
+    untested = with_values(spec, {"evaluate.test": False})
+    assert throughput.measure_rates(untested, tmp_path).test_seconds == 0
     one = watched.call_args.args[0]
     assert (one.resources.workers, one.resources.gpus) == (1, 1 if "gpus" in resources else 0)
     assert one.search.objective == "knn", "or its time is left out"

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from mtcon_ray.comparison.row import Row, objectives
 from mtcon_ray.errors import SpecError
 from mtcon_ray.records.results import SweepResults
 from mtcon_ray.spec.run_spec import RunSpec, dump_spec, parse_recorded, parse_spec
@@ -29,7 +30,10 @@ def test_kinds_that_only_a_plugin_knows_have_the_common_fields(spec: RunSpec) ->
     # The plan knows that its labels are sets, and the sections agreed when the sweep began.
     sets = parse_recorded({**raw, "method": {"name": "multisupcon"}})
     kinds = {"suit": "set", "rank": "classes"}
-    assert SweepResults("x", Path("x"), sets, plan_with(kinds=kinds), ()).labels.kinds == kinds
+    results = SweepResults("x", Path("x"), sets, plan_with(kinds=kinds), ())
+    assert results.labels.kinds == kinds
+    assert objectives([Row("x", results)]) == "val/score"
+    assert dump_spec(sets)["data"]["tasks"] == ["suit"], "without pydantic's warnings"
 
 
 DAMAGED = [
